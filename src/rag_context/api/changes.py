@@ -73,13 +73,11 @@ class LogRequest(wire.TenantRequest):
     limit: Annotated[
         int,
         Field(ge=1, le=MAX_ENTRIES, description="Maximum number of entries"),
-        BeforeValidator(wire.integral),
+        wire.WHOLE,
         wire.Otherwise(DEFAULT_ENTRIES),
     ] = DEFAULT_ENTRIES
     before: Annotated[
-        int | None,
-        Field(ge=1, description="Only entries before this one; absent: the newest"),
-        BeforeValidator(wire.integral),
+        int | None, Field(ge=1, description="Only entries before this one; absent: the newest"), wire.WHOLE
     ] = None
 
 
@@ -157,15 +155,12 @@ class ForgetRequest(wire.TenantRequest, wire.ChoiceRequest):
             description="All documents that contain this text, whatever the case",
         ),
     ] = None
-    dry_run: Annotated[bool, Field(description="Only list what would be forgotten"), wire.Otherwise(False)] = False
+    dry_run: Annotated[wire.Flag, Field(description="Only list what would be forgotten")] = False
     purge: Annotated[
-        bool,
+        wire.Flag,
         Field(description="Remove the content for good and at once, from the trash too; this cannot be undone"),
-        wire.Otherwise(False),
     ] = False
-    confirm: Annotated[
-        bool, Field(description=f"Needed to purge more than {MANY} documents at once"), wire.Otherwise(False)
-    ] = False
+    confirm: Annotated[wire.Flag, Field(description=f"Needed to purge more than {MANY} documents at once")] = False
     reason: Reason = None
 
 

@@ -14,15 +14,16 @@ from rag_context.api.wire import (
     NAME_CHARS,
     PLAIN_PATTERN,
     PRESENT_PATTERN,
+    WHOLE,
     ChoiceRequest,
     Count,
+    Flag,
     Otherwise,
     PlainRequest,
     Sentences,
     WireRequest,
     WireResponse,
     id_problem,
-    integral,
 )
 
 _DIGITS = 100
@@ -181,7 +182,7 @@ _Where = Annotated[
     dict[str, JsonValue] | None,
     Field(description='Only documents whose metadata matches this filter, such as {"doc_type": "code"}'),
 ]
-_Merge = Annotated[bool, Field(description="Set these keys and keep the others"), Otherwise(False)]
+_Merge = Annotated[Flag, Field(description="Set these keys and keep the others")]
 _Ids = Annotated[list[DocumentId], Field(min_length=1, max_length=wire.MAX_PAGE)]
 
 
@@ -240,14 +241,9 @@ class ListDocumentsRequest(CollectionFields):
     ids: Annotated[_Ids | None, Field(description="Only these documents")] = None
     include: Annotated[Literal["embeddings"] | None, Field(description="Return the documents' vectors too")] = None
     limit: Annotated[
-        int,
-        Field(ge=1, description="Maximum number of documents"),
-        BeforeValidator(integral),
-        Otherwise(wire.DEFAULT_PAGE),
+        int, Field(ge=1, description="Maximum number of documents"), WHOLE, Otherwise(wire.DEFAULT_PAGE)
     ] = wire.DEFAULT_PAGE
-    offset: Annotated[
-        int, Field(ge=0, description="Number of documents to skip"), BeforeValidator(integral), Otherwise(0)
-    ] = 0
+    offset: Annotated[int, Field(ge=0, description="Number of documents to skip"), WHOLE, Otherwise(0)] = 0
 
 
 class DeleteCollectionDocumentsRequest(ChoiceRequest, CollectionFields):
@@ -258,11 +254,10 @@ class DeleteCollectionDocumentsRequest(ChoiceRequest, CollectionFields):
     ids: Annotated[_Ids | None, Field(description="These documents")] = None
     where: _Where = None
     every: Annotated[Literal[True] | None, Field(description="true: every document; the collection stays")] = None
-    dry_run: Annotated[bool, Field(description="Only report what would be deleted"), Otherwise(False)] = False
+    dry_run: Annotated[Flag, Field(description="Only report what would be deleted")] = False
     confirm: Annotated[
-        bool,
+        Flag,
         Field(description=f"Delete also more than {wire.UNCONFIRMED} documents, or more than half of the collection"),
-        Otherwise(False),
     ] = False
 
 
@@ -322,7 +317,7 @@ class ConverseRequest(WireRequest):
     top_k: Annotated[
         int,
         Field(ge=1, le=MAX_TOP_K, description="Maximum number of documents, of all collections together"),
-        BeforeValidator(integral),
+        WHOLE,
         Otherwise(DEFAULT_TOP_K),
     ] = DEFAULT_TOP_K
 

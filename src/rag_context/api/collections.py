@@ -127,7 +127,7 @@ class QueryRequest(wire.PlainRequest):
     top_k: Annotated[
         int,
         Field(ge=1, description=f"Maximum number of results; more than {MAX_PAGE} are {MAX_PAGE}"),
-        BeforeValidator(wire.integral),
+        wire.WHOLE,
         wire.Otherwise(DEFAULT_TOP_K),
     ] = DEFAULT_TOP_K
 

@@ -43,7 +43,6 @@ class CallContext:
     caller: CallerId = ANONYMOUS
     may_write: bool = True
     """Whether the caller's key may change anything, for operations that do less for one that may not."""
-
     client_roots: ClientRoots = no_roots
     project: str | None = None
     """The tag of the project that the caller works on, where it is known and on this machine."""

@@ -195,9 +195,7 @@ class BulkLine(IndexRequest):
         ),
     ]
     from_file: Annotated[
-        bool,
-        Field(description="The content is that of the file named by source, which alone identifies it"),
-        wire.Otherwise(False),
+        wire.Flag, Field(description="The content is that of the file named by source, which alone identifies it")
     ] = False
     message_times: Annotated[
         list[MessageTimeFields] | None,
@@ -221,12 +219,11 @@ class BulkLine(IndexRequest):
     ] = None
 
     defer_vectors: Annotated[
-        bool,
+        wire.Flag,
         Field(
             description="Store a new document at once and embed it in the background: its receipt is deferred, and "
             "keyword search finds it meanwhile"
         ),
-        wire.Otherwise(False),
     ] = False
 
 

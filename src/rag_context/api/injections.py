@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from rag_context.api.wire import Count, Identifier, Otherwise, UtcTime, WireRequest, WireResponse, integral
+from rag_context.api.wire import WHOLE, Count, Flag, Identifier, Otherwise, UtcTime, WireRequest, WireResponse
 
 MAX_INJECTIONS = 500
 DEFAULT_INJECTIONS = 50
@@ -19,10 +19,10 @@ class InjectionsRequest(WireRequest):
     limit: Annotated[
         int,
         Field(ge=1, le=MAX_INJECTIONS, description="Maximum number of records, the latest"),
-        BeforeValidator(integral),
+        WHOLE,
         Otherwise(DEFAULT_INJECTIONS),
     ] = DEFAULT_INJECTIONS
-    shown_only: Annotated[bool, Field(description="Leave out what was withheld"), Otherwise(False)] = False
+    shown_only: Annotated[Flag, Field(description="Leave out what was withheld")] = False
 
 
 class InjectedPassage(WireResponse):

@@ -5,7 +5,17 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rag_context.api.search import LEVELS, VECTORS_INCOMPLETE
-from rag_context.api.wire import Count, Instant, Milliseconds, Otherwise, Score, UtcTime, WireRequest, WireResponse
+from rag_context.api.wire import (
+    Count,
+    Flag,
+    Instant,
+    Milliseconds,
+    Otherwise,
+    Score,
+    UtcTime,
+    WireRequest,
+    WireResponse,
+)
 from rag_context.domain.documents import Status
 
 TimeRange = Literal["1h", "24h", "7d", "30d"]
@@ -139,16 +149,10 @@ class BareHealth(WireResponse):
 class ReindexRequest(WireRequest):
     """Whether to begin, and whether to wait for the end."""
 
-    force: Annotated[
-        bool, Field(description="Re-embed even if the vectors are already the configured model's"), Otherwise(False)
-    ] = False
-    status_only: Annotated[bool, Field(description="Only report the progress, and start nothing"), Otherwise(False)] = (
-        False
-    )
+    force: Annotated[Flag, Field(description="Re-embed even if the vectors are already the configured model's")] = False
+    status_only: Annotated[Flag, Field(description="Only report the progress, and start nothing")] = False
     wait: Annotated[
-        bool,
-        Field(description="Respond when it is done, or after five minutes; it continues in any case"),
-        Otherwise(False),
+        Flag, Field(description="Respond when it is done, or after five minutes; it continues in any case")
     ] = False
 
 

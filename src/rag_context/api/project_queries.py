@@ -11,16 +11,16 @@ from rag_context.api import projects as wire
 from rag_context.api.search import QUERY_CHARS, Interpreted, LegStatus, TimeRange
 from rag_context.api.wire import (
     PRESENT_PATTERN,
+    WHOLE,
     AsOf,
     Count,
+    Flag,
     Identifier,
     Milliseconds,
-    Otherwise,
     PlainResponse,
     Score,
     Sentences,
     WireResponse,
-    integral,
 )
 
 MAX_DOC_TYPES = 64
@@ -50,17 +50,15 @@ _MinScore = Annotated[
 _MaxSources = Annotated[
     int | None,
     Field(ge=1, le=MAX_SOURCES, description="Maximum number of documents by relevance; absent: the project's, else 3"),
-    BeforeValidator(integral),
+    WHOLE,
 ]
 _Limit = Annotated[
     int | None,
     Field(ge=1, le=MAX_SEARCH_RESULTS, description="Maximum number of results; absent: the project's, else 10"),
-    BeforeValidator(integral),
+    WHOLE,
 ]
 _LinkDepth = Annotated[
-    int | None,
-    Field(ge=0, le=MAX_LINK_DEPTH, description="Depth of links to follow; 0: none"),
-    BeforeValidator(integral),
+    int | None, Field(ge=0, le=MAX_LINK_DEPTH, description="Depth of links to follow; 0: none"), WHOLE
 ]
 _MaxTokens = Annotated[
     int | None,
@@ -70,9 +68,9 @@ _MaxTokens = Annotated[
         description="Most tokens of the context, by the embedding model's tokenizer; default: the "
         "project's, else 8000. Documents that do not fit are included as excerpts",
     ),
-    BeforeValidator(integral),
+    WHOLE,
 ]
-_Superseded = Annotated[bool, Field(description="Also return superseded documents; they are marked"), Otherwise(False)]
+_Superseded = Annotated[Flag, Field(description="Also return superseded documents; they are marked")]
 
 
 class Quoted(PlainResponse):

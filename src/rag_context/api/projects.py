@@ -5,7 +5,7 @@ Names are snake_case here, on the wire too: that is how these tools are known to
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from pydantic.json_schema import WithJsonSchema
 
 from rag_context.api import wire
@@ -28,9 +28,7 @@ Handle = Annotated[
     wire.Identifier | None,
     Field(description="activation that activate_project returned; for clients without a session of their own"),
 ]
-_Line = Annotated[
-    int | None, Field(ge=1, description="First line, from 1; absent: the first"), BeforeValidator(wire.integral)
-]
+_Line = Annotated[int | None, Field(ge=1, description="First line, from 1; absent: the first"), wire.WHOLE]
 
 
 class ProjectRequest(wire.PlainRequest):
@@ -78,9 +76,7 @@ class ActivateProjectRequest(ProjectRequest):
         None
     )
     force: Annotated[
-        bool,
-        Field(description="Index the files as branch_name although another branch is checked out"),
-        wire.Otherwise(False),
+        wire.Flag, Field(description="Index the files as branch_name although another branch is checked out")
     ] = False
 
 
@@ -113,9 +109,7 @@ class DeleteDocumentsRequest(ProjectRequest):
     path_hash: Annotated[wire.PathHash | None, Field(description="Only the repository with this hash; absent: all")] = (
         None
     )
-    dry_run: Annotated[
-        bool, Field(description="Only report what would be deleted, and delete nothing"), wire.Otherwise(False)
-    ] = False
+    dry_run: Annotated[wire.Flag, Field(description="Only report what would be deleted, and delete nothing")] = False
     activation: Handle = None
 
 

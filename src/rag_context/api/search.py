@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, ClassVar, Literal, Protocol
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from rag_context.api import wire
 from rag_context.domain.documents import FILTERED
@@ -51,7 +51,7 @@ class SearchRequest(wire.TenantRequest, wire.DeclaredRequest, declared=_FILTERS,
     limit: Annotated[
         int,
         Field(ge=1, le=MAX_LIMIT, description="Maximum number of results to return"),
-        BeforeValidator(wire.integral),
+        wire.WHOLE,
         wire.Otherwise(DEFAULT_LIMIT),
     ] = DEFAULT_LIMIT
     session_id: Annotated[wire.Identifier | None, Field(description="Filter by specific session ID")] = None
@@ -75,9 +75,7 @@ class SearchRequest(wire.TenantRequest, wire.DeclaredRequest, declared=_FILTERS,
     include_superseded: Annotated[
         bool | None, Field(description="Also passages of versions that were corrected, marked")
     ] = None
-    explain: Annotated[bool, Field(description="Return rank and raw scores of each result"), wire.Otherwise(False)] = (
-        False
-    )
+    explain: Annotated[wire.Flag, Field(description="Return rank and raw scores of each result")] = False
     max_tokens: Annotated[
         int | None,
         Field(
@@ -85,12 +83,10 @@ class SearchRequest(wire.TenantRequest, wire.DeclaredRequest, declared=_FILTERS,
             le=MAX_TOKENS,
             description="Most tokens of all passages together; the answer ends with the last whole passage that fits",
         ),
-        BeforeValidator(wire.integral),
+        wire.WHOLE,
     ] = None
     strict: Annotated[
-        bool,
-        Field(description="Answer 503 or 429 instead of an empty 200 when nothing could be searched"),
-        wire.Otherwise(False),
+        wire.Flag, Field(description="Answer 503 or 429 instead of an empty 200 when nothing could be searched")
     ] = False
     project: Annotated[
         wire.Identifier | None, Field(description="Search this project's documents; absent: the agents' own memory")

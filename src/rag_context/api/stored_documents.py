@@ -5,7 +5,7 @@ import json
 from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from rag_context.api import wire
 from rag_context.domain.documents import FILTERED, Cursor
@@ -70,7 +70,7 @@ class ListRequest(wire.TenantRequest, wire.DeclaredRequest, declared=_FILTERS, b
     limit: Annotated[
         int,
         Field(ge=1, le=MAX_LISTED, description="Maximum number of documents"),
-        BeforeValidator(wire.integral),
+        wire.WHOLE,
         wire.Otherwise(DEFAULT_LISTED),
     ] = DEFAULT_LISTED
     cursor: Annotated[
@@ -151,7 +151,7 @@ class SimilarRequest(wire.TenantRequest):
     limit: Annotated[
         int,
         Field(ge=1, le=MAX_SIMILAR, description="Maximum number of documents"),
-        BeforeValidator(wire.integral),
+        wire.WHOLE,
         wire.Otherwise(DEFAULT_SIMILAR),
     ] = DEFAULT_SIMILAR
 
@@ -205,13 +205,9 @@ class DeleteRequest(wire.TenantRequest, wire.ChoiceRequest):
         ),
     ] = None
     session_id: Annotated[wire.Identifier | None, Field(description="All documents of this session")] = None
-    dry_run: Annotated[
-        bool, Field(description="Only report what would be deleted, and delete nothing"), wire.Otherwise(False)
-    ] = False
+    dry_run: Annotated[wire.Flag, Field(description="Only report what would be deleted, and delete nothing")] = False
     confirm: Annotated[
-        bool,
-        Field(description=f"Needed for more than {MANY} documents at once, or more than half of all"),
-        wire.Otherwise(False),
+        wire.Flag, Field(description=f"Needed for more than {MANY} documents at once, or more than half of all")
     ] = False
 
 

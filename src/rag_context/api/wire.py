@@ -104,10 +104,8 @@ class WireRequest(BaseModel):
     for_programs: ClassVar[frozenset[str]] = frozenset()
     """Fields, by their Python names, that MCP accepts and does not list: a model that must choose a tool does not need
     them, and every list of tools is paid for in tokens. A dot leads to a field of an object."""
-
     last: ClassVar[tuple[str, ...]] = ()
     """Inherited fields that stand behind a request's own, in schemas and on the command line."""
-
     exactly_one_of: ClassVar[tuple[str, ...]] = ()
     """Fields of which a `ChoiceRequest` names one and only one. Strict clients reject `oneOf` at the top of a tool's
     schema, so only OpenAPI tells of it."""
@@ -177,7 +175,6 @@ class WireResponse(BaseModel):
 
     is_json_text: ClassVar[bool] = False
     """Whether models get the JSON itself, because a client's contract says so."""
-
     text_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that hold long texts: where a reply has a text and a structure, they stand in the text alone."""
 
@@ -216,6 +213,13 @@ class Otherwise:
 def integral(value: Any) -> Any:
     """5.0 is 5: JSON Schema calls it an integer, strict pydantic does not. Anything else is left alone."""
     return int(value) if type(value) is float and value.is_integer() else value
+
+
+WHOLE = BeforeValidator(integral)
+"""Behind the bounds of a whole number: it may be written as 5.0."""
+
+Flag = Annotated[bool, Otherwise(False)]
+"""False where it is null; a field of this type has the default False."""
 
 
 def _instant(value: Any) -> Any:

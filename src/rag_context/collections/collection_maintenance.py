@@ -217,7 +217,6 @@ class CollectionMaintenance:
         self._running: asyncio.Task[None] | None = None
         self._attempted = asyncio.Event()
         """Set once every collection was tried, even if some of them are tried again."""
-
         self._done: list[Reindexed] = []
         self._progress: dict[CollectionRef, tuple[int, int]] = {}
 

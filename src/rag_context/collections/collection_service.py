@@ -54,7 +54,6 @@ class CollectionService:
         self.providers = ProviderService(collections.connections, registry, allowed or AllowedAddresses())
         self.maintenance = CollectionMaintenance(collections)
         """Health reports, and embedding collections again."""
-
         self._conversations = searching.Conversations(collections)
 
     @property

@@ -101,7 +101,6 @@ class ProviderConnection:
         self._clock = clock
         self.dependency = Dependency(f"vectors of connection {id_}", self._ping, clock, probe_s=PROBE_S)
         """The provider's breaker and timeouts."""
-
         self._open_provider: _OpenProvider | None = None
         self._guards: dict[float, ProviderCalls] = {}
 

@@ -232,7 +232,6 @@ class Thoroughness(StrEnum):
 
     QUICK = "quick"
     """While the index is in use; writers do not wait."""
-
     FULL = "full"
     """Every page, every term; writers wait while the text index is compared."""
 

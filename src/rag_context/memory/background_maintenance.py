@@ -96,12 +96,10 @@ class BackgroundMaintenance:
         self._deferred_at = self._delayed_since = self._delayed_until = float("-inf")
         self.problem: str | None = None
         """How many documents the last sweep could not embed, and why; None if there were none."""
-
         self._rebuild_now = asyncio.Event()
         self._unfinished: asyncio.Queue[str] = asyncio.Queue(MAX_UNFINISHED)
         self.bound = asyncio.Event()
         """Set once the model is loaded and has been compared with the index."""
-
         self.bind_tried = asyncio.Event()
         """Set once the comparison has succeeded (then `bound` is set too) or has failed."""
 

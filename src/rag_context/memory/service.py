@@ -112,22 +112,17 @@ class Dependencies:
     hooks: HookDependencies | None = None
     repositories: Repositories | None = None
     """What passages cite is checked against these."""
-
     admissions: Admissions = field(default_factory=Admissions.unlimited)
     redactor: Redactor = field(default_factory=Redactor)
     records_queries: bool = True
     """Whether records of searches hold the queries."""
-
     journal: Journal | None = None
     trash_kept: timedelta = timedelta(days=30)
     """How long what was forgotten can be restored."""
-
     kept: Mapping[str, timedelta] = field(default_factory=dict)
     """How long documents of a content type are kept; without one, for ever."""
-
     look: Callable[[], Awaitable[None]] | None = None
     """Brings the index's version up to date before a cached answer is given; None: it follows within a moment."""
-
     embedding_cache: Callable[[], tuple[int, int]] = lambda: (0, 0)
     """Hits and misses of the cache of query embeddings since the start."""
 

@@ -81,7 +81,6 @@ class Telemetry:
         self._retrieved: deque[str] = deque()
         self._again = 0
         """How many records at the head of the queue were in a batch that failed."""
-
         self._writing: asyncio.Task[None] | None = None
         self._has_failed = False
         self.dropped = 0

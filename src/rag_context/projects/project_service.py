@@ -62,11 +62,9 @@ class ProjectService:
             self._resolver, dependencies.retrieval, dependencies.chat, record_search, admissions, clock=clock, now=now
         )
         """The tools that search the documents."""
-
         self._grace = dependencies.rules.grace
         self.housekeeping = Housekeeping(dependencies.projects, dependencies.rules, clock)
         """Background work on projects; a server runs it."""
-
         self._admissions = admissions
         self._now = now
 

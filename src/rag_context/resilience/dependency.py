@@ -266,7 +266,6 @@ class Dependency:
         """Failures so far; a health report from before the newest of them is stale."""
         self.last_failure: str | None = None
         """The message of the newest failure; None after a success."""
-
         self._ping = ping
         self._clock = clock
         self._min_budget_s = min_budget_s

@@ -73,7 +73,6 @@ class _Worker:
     connections: int = 0
     turn: int = 0
     """Grows with each connection: of workers with as many, the one whose last came first gets the next."""
-
     is_serving: bool = False
     is_ready: bool = False
     served: asyncio.Event = field(default_factory=asyncio.Event)

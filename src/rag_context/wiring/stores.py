@@ -75,7 +75,6 @@ class Stores:
     vector_store: Dependency
     writes: Mapping[str, Callable[[], Awaitable[None]]]
     """By name of a store's dependency: makes a write there without effect. Raises BackendError."""
-
     reconciler: Reconciler | None = None
     """Compares documents and vectors; None if one store has both."""
     auditor: writing.IndexAuditor | None = None

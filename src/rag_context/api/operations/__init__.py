@@ -41,29 +41,21 @@ class Operation(Generic[Request, Response]):
     idempotent: bool = True
     names_one: bool = False
     """Whether it is about one thing that may not be there (404)."""
-
     may_conflict: bool = False
     """Whether another caller may have changed what it changes (409)."""
-
     is_tool: bool = True
     """Whether it is a tool at `/tools/NAME`; else it is reached by its REST address only."""
-
     toolset: Toolset = Toolset.MEMORY
     needs_project: bool = False
     """Whether a project must be active, or named (409)."""
-
     is_large: bool = False
     """Whether it takes a whole document: the larger limit holds for its body."""
-
     in_url: bool = False
     """Whether GET works too, with the fields in the query string."""
-
     command: str | None = None
     """The command of the command line that runs it, with an option for each field."""
-
     method: str | None = None
     """The client's method for it, with a parameter for each field; without one it is called by `Client.call`."""
-
     omitted: Mapping[str, str] = field(default_factory=dict)
     """What an interface leaves out, with the reason: `cli`, `cli.FIELD`, `client.FIELD`, `rest` or `rest.FIELD`."""
 

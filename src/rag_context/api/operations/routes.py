@@ -41,7 +41,6 @@ class Route(Generic[Response]):
     operation: Operation[Any, Response]
     operation_id: str
     """Its name in OpenAPI, which generated clients call it by."""
-
     _: KW_ONLY
     query: type[WireRequest] = ConnectionFields
     body: type[WireRequest] | None = None
@@ -49,16 +48,12 @@ class Route(Generic[Response]):
     status: int = 200
     description: str = ""
     """Where the address differs from the operation; the operation's own description otherwise."""
-
     example: Mapping[str, Any] = field(default_factory=dict)
     """A body; the fields of the operation's own example otherwise."""
-
     rules: Mapping[str, Any] = field(default_factory=dict)
     """Keywords of JSON Schema that hold for the body beside its fields. Strict clients reject them on a tool."""
-
     is_large: bool = False
     """Whether the body may be of the size for documents of collections."""
-
     repeatable: bool = True
     """Whether a client that got no answer may send it again: a second time leaves what one leaves, and is no error."""
 

@@ -127,10 +127,8 @@ class Opening:
         self._is_first = True
         self.request_id: str | int | None = None
         """The id of the `initialize` that was answered, which the library will answer too."""
-
         self.is_done = False
         """Whether the index is being opened: then what it holds is no longer answered here."""
-
         self.listed_no_resources = False
         """Whether the client got an empty list of resources: it is notified once the index is open."""
 

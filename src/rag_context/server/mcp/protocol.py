@@ -233,7 +233,6 @@ class RequestContext:
     caller: CallerId = ANONYMOUS
     client: str | None = None
     """What the client's program calls itself."""
-
     structured: bool = False
     """Whether answers come as structured content, for programs, instead of as text, for models. Never as both: of
     clients that are given both, some show the model both, and some the structured half alone."""

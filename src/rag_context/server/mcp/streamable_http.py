@@ -202,7 +202,6 @@ class _HttpAnswer:
         self._open_session = open_session
         self._head: Message | None = None
         """The head of an answer to `initialize`, until its body says whether there is a session."""
-
         self.begun = False
 
     async def __call__(self, message: Message) -> None:
