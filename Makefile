@@ -21,7 +21,7 @@ WORKERS := $(shell echo $$(((3 * $$(getconf _NPROCESSORS_ONLN) + 1) / 2)))
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help setup promtool demo serve test test-clients browser pictures versions torture faults csharp check lint types format bench docs blocking model lock clean
+.PHONY: help setup promtool demo serve test test-clients browser pictures versions torture faults csharp check lint types format bench docs model lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -104,9 +104,8 @@ csharp: $(STAMP) ## Compile the C# client and run it against a server (needs mcs
 release: $(STAMP) ## Build wheel, source and list of components into dist/, and try the wheel (ARGS="--python 3.11 --python 3.13")
 	$(PY) scripts/release.py $(ARGS)
 
-check: lint types ## Everything that needs no running code: format, lint, layers, types, generated docs and code
+check: lint types ## Everything that needs no running code: format, lint, layers, types, generated docs
 	$(PY) scripts/generate_docs.py --check
-	$(PY) scripts/generate_blocking.py --check
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff format --check .
@@ -126,9 +125,6 @@ bench: $(STAMP) ## Measure speed and memory against a bare baseline in the same 
 
 docs: $(STAMP) ## Write the generated pages of docs/
 	$(PY) scripts/generate_docs.py
-
-blocking: $(STAMP) ## Write the client for threads from the one for coroutines
-	$(PY) scripts/generate_blocking.py
 
 model: $(STAMP) ## Build the bundled model again and compare its hash (downloads about 80 MB)
 	$(PY) scripts/build_model.py

@@ -44,7 +44,7 @@ def server(pending: Iterator[int], *, healthy: bool) -> httpx2.MockTransport:
 async def test_a_large_document_is_waited_for_while_the_server_is_well(*, healthy: bool, left: int) -> None:
     """Nothing is completed for longer than a stall may take; the vectors of one document are all made at last."""
     transport, seen = server(iter([3, *[2] * 30, 0]), healthy=healthy), []
-    http = AsyncHttp(Address("http://localhost", None, None, None), 1.0, transport)
+    http = AsyncHttp(Address("http://localhost", None, None, None), 1.0, lambda: transport)
     remote = Remote(http, "http://localhost", poll_every_s=0.01, stalled_s=0.05)
     assert await remote.embed_pending(lambda done, total: seen.append((done, total))) == left
     assert (1, 3) in seen

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rag_context.client import AsyncClient, Client, open_context
-from rag_context.client.blocking_collections import Collections
+from rag_context.client.blocking_client import Collections
 from rag_context.settings import Settings
 
 CLIENT_KINDS = ("client", "async client", "in process")

@@ -150,7 +150,7 @@ async def open_connection(loaded: Loaded) -> AsyncIterator[Connection]:
 @asynccontextmanager
 async def open_http(address: Address, timeout_s: float) -> AsyncIterator[AsyncHttp]:
     """The HTTP client for the server that announces itself at an address."""
-    async with aclosing(AsyncHttp(address, timeout_s, ServerTransport())) as http:
+    async with aclosing(AsyncHttp(address, timeout_s, ServerTransport)) as http:
         yield http
 
 

@@ -1,5 +1,6 @@
 """The client for coroutines."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
@@ -308,7 +309,7 @@ class AsyncClient:
     async def _send(self, call: Call[Answer], request_id: str | None) -> Answer:
         used = request_id_of(request_id)
         try:
-            async for attempt in self._retries.asynchronous(call.repeatable):
+            async for attempt in self._retries.loop(call.repeatable, self._pause):
                 with attempt:
                     return await self._transport.send(call, used)
         finally:  # also after a failure: the server may have done it all the same
@@ -316,9 +317,12 @@ class AsyncClient:
                 self._fast.clear()
         raise AssertionError("tenacity either returns or raises")
 
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
     async def _send_batch(self, batch: Batch, request_id: str) -> None:
         try:
-            async for attempt in self._retries.asynchronous(BULK.repeatable):
+            async for attempt in self._retries.loop(BULK.repeatable, self._pause):
                 with attempt:
                     await self._transport.send_batch(batch, request_id)
         finally:

@@ -2,9 +2,8 @@
 
 import math
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from secrets import token_hex
 from typing import Protocol, TypeVar
 
@@ -50,15 +49,22 @@ class AsyncTransport(Protocol):
 
 
 class AsyncHttp:
-    """The HTTP client of our own API: `AsyncClient`, the command line and validation send through it.
+    """The HTTP client of our own API: both clients, the command line and validation send through it.
+
+    `transport` makes what requests go through, once in each process; None: the library's own.
 
     Raises:
         ConfigurationError: The time-out cannot be used.
     """
 
-    def __init__(self, address: Address, timeout_s: float, transport: httpx2.AsyncBaseTransport | None = None) -> None:
-        timeout = timeout_of(timeout_s)
-        self._open = partial(httpx2.AsyncClient, timeout=timeout, trust_env=False, transport=transport)
+    def __init__(
+        self,
+        address: Address,
+        timeout_s: float,
+        transport: Callable[[], httpx2.AsyncBaseTransport | None] = lambda: None,
+    ) -> None:
+        self._timeout = timeout_of(timeout_s)
+        self._new_transport = transport
         self._http = self._open()
         self._process = os.getpid()
         self._address = address
@@ -125,6 +131,9 @@ class AsyncHttp:
         if self._process != os.getpid():
             self._http, self._process = self._open(), os.getpid()
         return self._http
+
+    def _open(self) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(timeout=self._timeout, trust_env=False, transport=self._new_transport())
 
     @asynccontextmanager
     async def _reached(self, request_id: str) -> AsyncIterator[str]:

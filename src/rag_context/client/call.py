@@ -261,13 +261,8 @@ def _source(document: object) -> str | None:
     return source if isinstance(source, str) else None
 
 
-def each(items: Iterable[Item]) -> Iterator[Item]:
-    """What comes one after the other: for a client of threads."""
-    return iter(items)
-
-
 async def async_each(items: AsyncIterable[Item] | Iterable[Item]) -> AsyncIterator[Item]:
-    """What comes one after the other, awaited where it has to be: for a client of coroutines."""
+    """What comes one after the other, awaited where it has to be."""
     if isinstance(items, Iterable):
         for item in items:
             yield item

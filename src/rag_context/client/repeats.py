@@ -5,7 +5,7 @@ few, are kept for five minutes, and only those of level 1 are.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -14,7 +14,6 @@ from cachetools import TTLCache
 from tenacity import (
     AsyncRetrying,
     RetryCallState,
-    Retrying,
     retry_if_exception,
     retry_if_exception_type,
     stop_after_attempt,
@@ -38,13 +37,9 @@ class Retries:
     base_s: float = 0.1
     cap_s: float = 5.0
 
-    def asynchronous(self, repeatable: bool) -> AsyncRetrying:
-        """The loop for coroutines."""
-        return AsyncRetrying(retry=self._condition(repeatable), **self._pace)
-
-    def blocking(self, repeatable: bool) -> Retrying:
-        """The same loop for threads."""
-        return Retrying(retry=self._condition(repeatable), **self._pace)
+    def loop(self, repeatable: bool, pause: Callable[[float], Awaitable[None]]) -> AsyncRetrying:
+        """The tries of a call, with pauses between them."""
+        return AsyncRetrying(retry=self._condition(repeatable), sleep=pause, **self._pace)
 
     def until_available(self) -> AsyncRetrying:
         """The loop for work that no caller waits for: whatever was unavailable is tried again."""
