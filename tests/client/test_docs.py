@@ -2,17 +2,22 @@
 
 import ast
 import inspect
+import json
 import re
 import runpy
+import sqlite3
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 import pytest
 
+from rag_context import Client
 from tests.end_to_end.process import Served
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,6 +63,25 @@ async def test_every_block_of_a_page_runs(page: str, capsys: pytest.CaptureFixtu
         assert names["lost"] == []
         assert names["indexer"].indexed == 3
         assert names["answer"].results[0].content.startswith("We keep everything")
+
+
+def test_memories_of_other_programs_become_lines_that_can_be_indexed(server: Served) -> None:
+    mem0 = {"id": "7", "memory": "Ana prefers tea.", "created_at": "2026-01-31T12:00:00-08:00", "user_id": "ana"}
+    Path("mem0.json").write_text(json.dumps({"results": [mem0]}))
+    with closing(sqlite3.connect("memory.db")) as database, database:
+        database.execute("CREATE TABLE memories (content_hash, content, tags, created_at REAL)")
+        database.execute("INSERT INTO memories VALUES ('ab12', 'The berths are numbered.', 'port, berths', 1.7e9)")
+    lines = b""
+    for block in blocks("docs/coming-from.md"):
+        eval(block, {})
+        lines += Path("documents.jsonl").read_bytes()
+
+    request = urllib.request.Request(f"{server.url}/bulk", lines, {"Content-Type": "application/x-ndjson"})
+    with urllib.request.urlopen(request) as replies:
+        assert [json.loads(receipt)["status"] for receipt in replies] == ["indexed", "indexed"]
+    with Client(server.url) as client:
+        found = client.search("who prefers tea?").results[0]
+    assert (found.content, found.source) == ("Ana prefers tea.", "mem0/7")
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))

@@ -56,5 +56,5 @@ def test_every_command_they_name_exists() -> None:
     known = set(root.commands)
     named = set(re.findall(r"(?:`|\$ |&& |\.\.\. )rag-context ([a-z][a-z-]*)", ALL))
 
-    assert {"serve", "key", "check"} <= named
+    assert {"serve", "key", "backup"} <= named
     assert named - known == set()

@@ -52,6 +52,7 @@ NEEDS = {
         "pg_restore --no-owner",
         "DATABASE_URL=postgresql://elsewhere/memory",
     ),
+    "the team's server": ("rag-context install --all --url https://memory.example.com",),
     "half an hour": ("python -m benchmarks million",),
     "the tests, of which this is a run": (".venv/bin/pytest ",),
     "a release": ("git tag ",),

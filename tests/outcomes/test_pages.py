@@ -56,10 +56,17 @@ SHOWN = re.search(
 """The search whose answer the quick start shows, and the answer."""
 
 BEFORE = {
+    "docs/coming-from.md": [
+        """echo '{"content": "Ana prefers tea.", "contentType": "decision", "source": "mem0/7"}' > documents.jsonl"""
+    ],
+    "docs/design/sizing.md": [
+        "export DATABASE_URL=postgresql://rag_context@db.example/rag_context",
+        "rag-context stats --data-dir sizing",
+    ],
     "docs/providers.md": [
         "rag-context collections create notes || true  # docs/collections.md does",
         """echo '{"text": "The pump is blue."}' | rag-context collections add notes -""",
-    ]
+    ],
 }
 """What a page tells in prose, or another page that it refers to."""
 

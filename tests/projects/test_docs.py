@@ -66,7 +66,7 @@ def test_every_configuration_on_the_page_can_be_used(tmp_path: Path) -> None:
 
 
 def test_every_key_of_the_configuration_is_on_the_page_and_no_other() -> None:
-    table = PAGE.split("## Configuration")[1].split("###")[0]
+    table = PAGE.split("## Configuration")[1].split("\n## ")[0]
     named = re.findall(r"^\| `([a-z_.]+)` \|", table, re.MULTILINE)
     assert named == list(keys(ConfigFile))
 
