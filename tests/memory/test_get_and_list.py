@@ -15,7 +15,9 @@ from rag_context.api.stored_documents import (
     write_cursor,
 )
 from rag_context.domain.documents import Cursor
+from rag_context.domain.search import Filter
 from rag_context.errors import BackendUnavailableError, InvalidInputError, NotFoundError
+from rag_context.memory.facets import FacetCounts
 from rag_context.memory.service import Service
 from rag_context.testing import Fault
 from tests.memory.harness import ServiceHarness
@@ -175,3 +177,39 @@ async def test_a_receipt_names_the_version_until_it_is_replaced_or_deleted(harne
 
     await harness.indexer.remove(id_)
     assert await missing(harness.service, **{id_: second}) == [id_]
+
+
+async def test_a_list_counts_all_that_pass_its_filter(harness: ServiceHarness) -> None:
+    """W-4."""
+    for name, kind, agent in (("a", "chat", "opus"), ("b", "chat", "codex"), ("c", "decision", "opus")):
+        fields = {"source": name, "sessionId": f"s-{kind}", "contentType": kind}
+        await harness.index(f"Text of {name}.", metadata={"agent": agent, "tags": ["project:x", name]}, **fields)
+    assert (await listing(harness)).facets is None
+    page = await listing(harness, limit=1, facets=True)
+    assert page.facets is not None
+    assert (page.facets.total, page.facets.session_count) == (3, 2)
+    assert page.facets.content_types == {"chat": 2, "decision": 1}
+    assert page.facets.agents == {"opus": 2, "codex": 1}
+    assert page.facets.tags["project:x"] == 3
+    assert page.facets.days == {"2026-01-01": 3}
+    (chat,) = [each for each in page.facets.sessions if each.session_id == "s-chat"]
+    assert (chat.count, chat.agents, chat.last) == (2, ["codex", "opus"], harness.now)
+    narrowed = await listing(harness, facets=True, sessionId="s-chat", tags=["a"])
+    assert narrowed.facets is not None
+    assert narrowed.facets.content_types == {"chat": 1}
+
+
+async def test_few_documents_are_counted_again_at_once(harness: ServiceHarness) -> None:
+    await harness.index("One.", source="one")
+    assert [each.total for each in [(await listing(harness, facets=True)).facets] if each] == [1]
+    await harness.index("Two.", source="two")
+    assert [each.total for each in [(await listing(harness, facets=True)).facets] if each] == [2]
+
+
+async def test_many_documents_are_counted_again_behind_the_answer(harness: ServiceHarness) -> None:
+    counts = FacetCounts(harness.store, at_once=1)
+    await harness.index("One.", source="one")
+    await harness.index("Two.", source="two")
+    assert (await counts.of(Filter())).total == 2
+    await harness.index("Three.", source="three")
+    assert [(await counts.of(Filter())).total for _ in range(2)] == [2, 3]

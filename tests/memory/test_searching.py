@@ -3,6 +3,7 @@
 import pytest
 
 from rag_context.api.handlers import CallContext
+from rag_context.api.maintenance import StatsRequest
 from rag_context.api.search import SearchFailedError, SearchRequest
 from rag_context.errors import BackendDataError, BackendUnavailableError
 from rag_context.testing import Fault
@@ -203,3 +204,16 @@ async def test_a_cached_answer_is_cut_to_each_callers_budget(harness: ServiceHar
     again = await harness.search("fox hunts mice")
     assert again.cached
     assert len(again.results) == 4
+
+
+async def test_statistics_list_the_latest_searches_and_those_without_an_answer(harness: ServiceHarness) -> None:
+    """W-4."""
+    assert (await harness.service.stats(StatsRequest(include="recent"))).recent == []
+    await harness.search("zzzz")  # nothing is stored
+    await harness.index("Red foxes live here.")
+    await harness.search("red foxes", agent="opus")
+    stats = await harness.service.stats(StatsRequest(include="recent"))
+    assert {(each.query, each.agent, each.answered) for each in stats.recent or ()} == {
+        ("zzzz", "unknown", False), ("red foxes", "opus", True)
+    }  # fmt: skip
+    assert (await harness.service.stats(StatsRequest())).recent is None

@@ -79,6 +79,22 @@ def test_a_question_as_of_a_moment_finds_the_version_that_was_current_then(serve
     assert contents(server.search(QUESTION, source="dated*", asOf="2025-04-01T00:00:00Z")) == [OLD]
 
 
+def test_other_tags_and_pinning_leave_the_document_as_it_is(server: Served) -> None:
+    """W-4: of a chat too, which is named by its text."""
+    for kind in ("decision", "chat"):
+        fields = {"contentType": kind, "source": f"tagged-{kind}", "occurredAt": "2020-01-02T03:04:05Z"}
+        id_ = server.index(OLD, metadata={"agent": "opus", "tags": ["a"]}, **fields)["documentId"]
+        before = done(server, "get", documentId=id_)
+        done(server, "correct", documentId=id_, content=OLD, pinned=True)
+        pinned = done(server, "get", documentId=id_)
+        assert pinned == before | {"pinned": True, "timestamp": pinned["timestamp"]}
+        done(server, "correct", documentId=id_, content=OLD, tags=["b", "c"])
+        after = done(server, "get", documentId=id_)
+        assert (after["metadata"]["tags"], after["metadata"]["agent"], after["pinned"]) == (["b", "c"], "opus", True)
+        assert (after["occurredAt"], after["documentId"]) == (before["occurredAt"], id_)
+        assert [each["operation"] for each in log(server)][:3] == ["replace", "pin", "index"]
+
+
 def test_a_chain_of_corrections_is_undone_step_by_step_to_the_byte(server: Served) -> None:
     decision(server, "chain.md")
     states = [state(server)]

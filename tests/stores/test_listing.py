@@ -1,7 +1,8 @@
 """What every document store lists: documents newest first, all of them by id, and what a vector store shows itself."""
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,20 +10,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rag_context.domain.documents import (
+    DAY_US,
     DEFAULT_TENANT,
     Cursor,
     Document,
+    DocumentGroup,
     Listing,
     Metadata,
     Missing,
     Retrievals,
     Stored,
     Tenant,
+    microseconds,
 )
 from rag_context.domain.search import Filter
 from rag_context.ports.writing import Version
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, minutes, put, unit_vectors
 from tests.stores.filters import corpora, filters, passes, remove_examples
+from tests.stores.opened import MONGODB
 
 EVERYTHING = Filter()
 
@@ -79,6 +84,20 @@ async def test_a_listing_says_what_a_document_is(store: Stores) -> None:
     assert (made.content_type, made.session_id, made.source, made.timestamp) == ("decision", "s-9", "/x/ä.md", NOON)
     assert listed[0] == Listing(made.id, NOON, indexed=True, **made.described())
     assert not listed[1].indexed
+
+
+@pytest.mark.parametrize("store_name", ["sqlite", "postgres", MONGODB], indirect=True)
+async def test_documents_are_counted_by_what_they_have_in_common(store: Stores) -> None:
+    fields: dict[str, Any] = {"content_type": "decision", "session_id": "s", "metadata": Metadata("opus", ("b", "a"))}
+    for number in range(3):
+        await put(store, document(str(number), occurred_at=NOON + minutes(number), **fields))
+    await put(store, document("early", occurred_at=datetime(1969, 12, 31, 23, tzinfo=UTC)))
+    await put(store, document("other", tenant=Tenant("shop", "main", "0" * 16), **fields))
+    day = microseconds(NOON) // DAY_US
+    groups = {each.day: each for each in await store.documents.groups(EVERYTHING)}
+    assert groups[day] == DocumentGroup("decision", "opus", "s", ("b", "a"), day, 3, microseconds(NOON + minutes(2)))
+    assert (groups[-1].agent, groups[-1].tags, groups[-1].count) == (None, (), 1)
+    assert [each.count for each in await store.documents.groups(Filter(tags=("a",), since=NOON + minutes(1)))] == [2]
 
 
 async def test_the_tenants_are_those_of_whom_there_are_documents(store: Stores) -> None:

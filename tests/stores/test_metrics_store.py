@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime
 from secrets import token_hex
 
@@ -74,6 +75,18 @@ async def test_searches_are_counted_by_agent_and_by_game(store: Stores) -> None:
     await store.metrics.append([record(agent="a", game="go"), record(agent="b"), record(agent="a", game="chess")], [])
     summary = await store.metrics.summarise(NOON, NOON + minutes(1), 1)
     assert (summary.by_agent, summary.by_field["game"]) == ({"a": 2, "b": 1}, {"chess": 1, "go": 1})
+
+
+async def test_the_latest_searches_are_listed(store: Stores) -> None:
+    made = [record(NOON + minutes(count), level=count + 1, cache_hit=count == 1) for count in range(4)]
+    made[2] = replace(made[2], error="unanswered", results_count=0, query="wer trägt den Schlüssel?")
+    await store.metrics.append(made, [])
+    listed = await store.metrics.recent(NOON + minutes(1), 2)
+    assert listed == [
+        replace(each, embedding_latency_ms=None, vector_latency_ms=None, text_latency_ms=None)
+        for each in (made[3], made[2])
+    ]
+    assert len(await store.metrics.recent(NOON + minutes(1), 9)) == 3
 
 
 async def test_the_beginning_belongs_to_the_span_and_its_end_does_not(store: Stores) -> None:

@@ -23,7 +23,9 @@ EntryId = Annotated[int, Field(ge=1, description="Number of the change in the lo
 class CorrectRequest(wire.TenantRequest, wire.ChoiceRequest):
     """What is wrong, and what is right."""
 
-    for_programs: ClassVar[frozenset[str]] = frozenset({"agent", "source", "project", "branch", "path_hash"})
+    for_programs: ClassVar[frozenset[str]] = frozenset(
+        {"agent", "source", "tags", "pinned", "project", "branch", "path_hash"}
+    )
     sentences: ClassVar = {"content": wire.Sentences("Content cannot be empty", "Content too large (max 100KB)")}
     exactly_one_of: ClassVar[tuple[str, ...]] = ("document_id", "source")
 
@@ -34,6 +36,11 @@ class CorrectRequest(wire.TenantRequest, wire.ChoiceRequest):
         Field(min_length=1, max_length=CONTENT_CHARS, pattern=wire.CONTENT_PATTERN, description="The whole new text"),
     ]
     reason: Reason = None
+    tags: Annotated[
+        list[wire.Tag] | None,
+        Field(max_length=wire.MAX_TAGS, description="Its tags from now on; absent: those that it has"),
+    ] = None
+    pinned: Annotated[bool | None, Field(description="Keep it although it expires or is old, or no longer")] = None
     agent: Annotated[wire.Identifier | None, Field(description="Agent making the call")] = None
 
 

@@ -1,6 +1,6 @@
 """Requests and responses about the index as a whole: statistics, health, reindexing, checking."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,12 +19,18 @@ from rag_context.api.wire import (
 from rag_context.domain.documents import Status
 
 TimeRange = Literal["1h", "24h", "7d", "30d"]
+MAX_RECENT = 200
 
 
 class StatsRequest(WireRequest):
     """How far to look back."""
 
+    for_programs: ClassVar[frozenset[str]] = frozenset({"include"})
+
     time_range: Annotated[TimeRange, Field(description="Time range"), Otherwise("24h")] = "24h"
+    include: Annotated[
+        Literal["recent"] | None, Field(description=f"recent: list the latest searches too, {MAX_RECENT} at most")
+    ] = None
 
 
 class ClearQueriesRequest(WireRequest):
@@ -39,6 +45,18 @@ class ClearQueriesResponse(WireResponse):
     """How many records were deleted."""
 
     deleted_count: Annotated[Count, Field(description="Deleted records of searches and of errors")]
+
+
+class RecentSearch(WireResponse):
+    """A recorded search."""
+
+    at: UtcTime
+    query: Annotated[str, Field(description="Its beginning, secrets masked; empty where queries are not recorded")]
+    agent: str
+    results: Annotated[Count, Field(description="How many passages it returned")]
+    level: Annotated[int, Field(ge=1, le=4)]
+    latency: Milliseconds
+    answered: Annotated[bool, Field(description="False if nothing was found that probably answers it")]
 
 
 class StatsBucket(WireResponse):
@@ -90,6 +108,7 @@ class StatsResponse(WireResponse):
     ] = 0
     queries_by_game: dict[str, int]
     timeline: list[StatsBucket]
+    recent: Annotated[list[RecentSearch] | None, Field(description="Newest first; only if asked for")] = None
 
     def queries_by_level_name(self) -> dict[str, int]:
         """The number of searches by level and by what it is called, which tells the two kinds of level 2 apart."""

@@ -64,7 +64,7 @@ class ListRequest(wire.TenantRequest, wire.DeclaredRequest, declared=_FILTERS, b
     """Which documents, and where to go on. Cursors are made and read by the server only."""
 
     for_programs: ClassVar[frozenset[str]] = frozenset(
-        {"as_of", "content_type", "min_trust", "until", "branch", "path_hash", *FILTERED}
+        {"as_of", "content_type", "facets", "min_trust", "until", "branch", "path_hash", *FILTERED}
     )
 
     limit: Annotated[
@@ -93,6 +93,9 @@ class ListRequest(wire.TenantRequest, wire.DeclaredRequest, declared=_FILTERS, b
         Field(description="Only what was said or written by this moment, inclusive (RFC 3339 with offset)"),
     ] = None
     min_trust: wire.MinTrust = None
+    facets: Annotated[
+        bool, Field(description="Also count all that pass the filter, by their fields"), wire.Otherwise(False)
+    ] = False
 
 
 class ListedDocument(wire.WireResponse):
@@ -110,11 +113,39 @@ class ListedDocument(wire.WireResponse):
     status: Readiness
 
 
+MOST_VALUES = 100
+"""Values of a facet that are named."""
+
+
+class SessionCount(wire.WireResponse):
+    """The documents of a session."""
+
+    session_id: str
+    count: wire.Count
+    last: Annotated[wire.UtcTime, Field(description="When the last of them was said or written")]
+    agents: list[str]
+    content_types: list[str]
+    tags: list[str]
+
+
+class Facets(wire.WireResponse):
+    """How many documents pass the filter, and how many of them have each value, at most `MOST_VALUES` of them."""
+
+    total: wire.Count
+    content_types: Annotated[dict[str, int], Field(description="Most documents first, here and below")]
+    agents: dict[str, int]
+    tags: dict[str, int]
+    days: Annotated[dict[str, int], Field(description="By the day (UTC) they were said or written; latest first")]
+    sessions: Annotated[list[SessionCount], Field(description="The latest first")]
+    session_count: Annotated[wire.Count, Field(description="How many sessions there are in all")]
+
+
 class ListResponse(wire.WireResponse):
     """One page."""
 
     documents: Annotated[list[ListedDocument], Field(description="Newest first")]
     next_cursor: Annotated[str | None, Field(description="Cursor of the next page; absent on the last page")] = None
+    facets: Annotated[Facets | None, Field(description="Counts; only if asked for")] = None
     warning: Annotated[
         str | None, Field(description="Which values of the filter no document has, with near ones; only if none passes")
     ] = None

@@ -21,6 +21,9 @@ from rag_context.domain.documents import FILTERED, Counts, FilterFields, microse
 QUERY_CHARS = 200
 """A recorded query is cut to this many characters."""
 
+UNANSWERED = "unanswered"
+"""`SearchRecord.error` of a search whose answer says that probably nothing in the index answers it."""
+
 PERCENTILE_ERROR = 0.0095
 """Most relative error of a percentile from bins; just below 1 %, which leaves room for rounding."""
 

@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import groupby
+from typing import Any
 
 from rag_context.api import changes as api
 from rag_context.api.handlers import CallContext, performs
 from rag_context.api.operations import memory
 from rag_context.api.stored_documents import MANY, MAX_DELETED
-from rag_context.domain.documents import DocumentInput, Shelf, Tenant, utc_now
+from rag_context.domain.documents import Channel, DocumentInput, Shelf, Tenant, document_id, utc_now
 from rag_context.domain.journal import (
     Action,
     Cause,
@@ -98,9 +99,24 @@ class Changes:
             raise InvalidInputError(message, [FieldError("project", message)])
         old_id = request.document_id or await self._only_one(tenant, request.source or "")
         old = await self._queries.document(old_id, tenant)
-        metadata = old.metadata if request.agent is None else replace(old.metadata, agent=request.agent)
+        stated: dict[str, Any] = {} if request.agent is None else {"agent": request.agent}
+        if request.tags is not None:
+            stated["tags"] = tuple(dict.fromkeys(request.tags))
+        metadata = replace(old.metadata, **stated)
         document = DocumentInput(request.content, old.content_type, old.session_id, old.source, metadata, tenant)
-        revision = Revision(Action.CORRECT, (old.id,), request.reason)
+        revision = Revision(Action.CORRECT, (old.id,), request.reason, pinned=request.pinned)
+        is_amended = request.tags is not None or request.pinned is not None
+        if is_amended and request.content == old.content:  # other tags, or pinned: the same document in the same words
+            told: dict[str, Any] = {
+                "occurred_at": old.occurred_at,
+                "message_times": old.message_times,
+                "origin": old.origin,
+            }
+            document = replace(document, **told)
+            as_file = replace(document, channel=Channel.FILE)
+            document = as_file if document_id(as_file) == old.id else document
+            is_same = document_id(document) == old.id
+            revision = replace(revision, action=Action.INDEX, supersedes=()) if is_same else revision
         receipt = await self._index(Submission(document, (old.id,), revision=revision), context.request_id)
         latency_ms = (self._now() - started) / timedelta(milliseconds=1)
         superseded = [link.place.id for link in await self._chain(receipt.document_id, tenant) if link.place.shelf]

@@ -19,6 +19,7 @@ from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendError, BackendStartingError, FieldError, InvalidInputError, NotFoundError
 from rag_context.ingest.indexer import STORE_S, Indexer
 from rag_context.ingest.redaction import Redactor
+from rag_context.memory.facets import FacetCounts
 from rag_context.memory.filter_hints import filter_hint
 from rag_context.memory.mappers import document_fields, filter_of, tenant_of
 from rag_context.ports.reading import DocumentStore
@@ -36,6 +37,7 @@ class DocumentQueries:
     def __init__(self, documents: DocumentStore, redactor: Redactor) -> None:
         self._documents = documents
         self._redactor = redactor
+        self._facets = FacetCounts(documents)
 
     async def document(self, document_id: str, tenant: Tenant) -> Document:
         """Read a document of a tenant, which another one may have superseded.
@@ -80,6 +82,7 @@ class DocumentQueries:
         return stored_documents.ListResponse(
             warning=await filter_hint(self._documents, where) if not found and after is None else None,
             documents=[_listed(listing) for listing in page],
+            facets=await self._facets.of(where) if request.facets else None,
             next_cursor=stored_documents.write_cursor(Cursor(page[-1].timestamp, page[-1].id))
             if len(found) > len(page)
             else None,

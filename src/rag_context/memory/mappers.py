@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from rag_context.api import search
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, MessageTimeFields
-from rag_context.api.maintenance import StatsBucket, StatsResponse, TimeSpan
+from rag_context.api.maintenance import RecentSearch, StatsBucket, StatsResponse, TimeSpan
 from rag_context.api.stored_documents import ListRequest
 from rag_context.api.wire import TenantRequest, filter_values, metadata_json
 from rag_context.domain.documents import (
@@ -24,7 +24,7 @@ from rag_context.domain.documents import (
 from rag_context.domain.journal import Link, Revision
 from rag_context.domain.own_words import shown
 from rag_context.domain.provenance import text_start
-from rag_context.domain.reports import Period, Periods, SearchRecord, SearchSummary
+from rag_context.domain.reports import UNANSWERED, Period, Periods, SearchRecord, SearchSummary
 from rag_context.domain.search import Filter, Passage
 from rag_context.errors import ConflictError, InvalidInputError
 from rag_context.ingest.redaction import Redactor
@@ -295,13 +295,29 @@ def search_record(
         cache_hit=answer.cached,
         agent=request.agent or UNKNOWN_AGENT,
         content_type=request.content_type,
-        error=answer.error,
+        error=answer.error or (UNANSWERED if answer.unanswerable else None),
         **filter_values(request),
     )
 
 
+def _recent_search(record: SearchRecord) -> RecentSearch:
+    return RecentSearch(
+        at=record.timestamp,
+        query=record.query,
+        agent=record.agent,
+        results=record.results_count,
+        level=record.level,
+        latency=round(record.latency_ms, 3),
+        answered=record.results_count > 0 and record.error is None,
+    )
+
+
 def stats_response(
-    summary: SearchSummary, documents: int, periods: Periods | None, embedding_cache: tuple[int, int]
+    summary: SearchSummary,
+    documents: int,
+    periods: Periods | None,
+    embedding_cache: tuple[int, int],
+    recent: Sequence[SearchRecord] | None,
 ) -> StatsResponse:
     """The statistics of a time range, the number and times of the documents now, and hits and misses of the cache."""
     return StatsResponse(
@@ -329,6 +345,7 @@ def stats_response(
             )
             for bucket in summary.timeline
         ],
+        recent=None if recent is None else list(map(_recent_search, recent)),
         **{f"queries_by_{name}": dict(counts) for name, counts in summary.by_field.items()},
     )
 

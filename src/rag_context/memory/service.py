@@ -427,10 +427,15 @@ class Service:
         summary = await deadline.bound(
             "documents", self._dependencies.metrics.summarise(until - length, until, buckets)
         )
+        recent = None
+        if request.include == "recent":
+            searches = self._dependencies.metrics.recent(until - length, maintenance.MAX_RECENT)
+            recent = await deadline.bound("documents", searches)
         with deadline.applied():
             counts = await self._documents_past_breaker.counts()
             periods = await self._documents_past_breaker.periods()
-        return mappers.stats_response(summary, counts.documents, periods, self._dependencies.embedding_cache())
+        cache = self._dependencies.embedding_cache()
+        return mappers.stats_response(summary, counts.documents, periods, cache, recent)
 
     @performs(memory.CLEAR_QUERIES)
     async def clear_queries(self, request: maintenance.ClearQueriesRequest) -> maintenance.ClearQueriesResponse:

@@ -10,6 +10,7 @@ from rag_context.domain.documents import (
     Counts,
     Cursor,
     Document,
+    DocumentGroup,
     Listing,
     Missing,
     Retrievals,
@@ -124,6 +125,10 @@ class DocumentStore(Protocol):
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
         """The documents that a filter lets through, newest first, then by id; those after the cursor `after`."""
+        ...
+
+    async def groups(self, where: Filter) -> list[DocumentGroup]:
+        """The documents that a filter lets through, counted; reads a row of each, and may take a second."""
         ...
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
@@ -255,6 +260,10 @@ class MetricsStore(Protocol):
         Counts are exact. Percentiles are by nearest rank: exact, or within 1 % where there are many searches.
         Everything is 0 where there was no search.
         """
+        ...
+
+    async def recent(self, since: datetime, limit: int) -> list[SearchRecord]:
+        """The latest searches since a moment, newest first; without the times of their parts."""
         ...
 
     async def prune(self, before: datetime) -> int:

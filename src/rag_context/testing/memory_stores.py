@@ -10,11 +10,13 @@ import numpy as np
 
 from rag_context.domain import reports, text
 from rag_context.domain.documents import (
+    DAY_US,
     FILTERED,
     Chunk,
     Counts,
     Cursor,
     Document,
+    DocumentGroup,
     Listing,
     Missing,
     Retrievals,
@@ -143,6 +145,16 @@ class MemoryStore:
             found = [listing for listing in found if (-listing.timestamp.timestamp(), listing.id) > behind]
         return found[:limit]
 
+    async def groups(self, where: Filter) -> list[DocumentGroup]:
+        found = [entry.document for entry in self._entries.values() if _passes(entry.document, where)]
+        return [
+            DocumentGroup(
+                each.content_type, each.metadata.agent, each.session_id, each.metadata.tags, at // DAY_US, 1, at
+            )
+            for each in found
+            for at in [microseconds(each.occurred_at)]
+        ]
+
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
         ids = sorted(id_ for id_ in self._entries if id_ > after)[:limit]
         return await self.states(ids)
@@ -206,6 +218,10 @@ class MemoryStore:
     async def append(self, searches: Sequence[reports.SearchRecord], errors: Sequence[reports.ErrorRecord]) -> None:
         self.searches.extend(searches)
         self.errors.extend(errors)
+
+    async def recent(self, since: datetime, limit: int) -> list[reports.SearchRecord]:
+        found = [record for record in self.searches if record.timestamp >= since]
+        return sorted(found, key=lambda record: record.timestamp, reverse=True)[:limit]
 
     async def prune(self, before: datetime) -> int:
         kept = [record for record in self.searches if record.timestamp >= before]

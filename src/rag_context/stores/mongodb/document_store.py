@@ -8,10 +8,13 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
 from rag_context.domain.documents import (
+    DAY_US,
+    EPOCH,
     Chunk,
     Counts,
     Cursor,
     Document,
+    DocumentGroup,
     Listing,
     Missing,
     Retrievals,
@@ -36,6 +39,7 @@ from rag_context.stores.mongodb.document_records import (
     Entry,
     chunks_of,
     document_of,
+    group_of,
     is_ours,
     listing_of,
     stored_of,
@@ -136,6 +140,19 @@ class MongoDocuments(MongoRegistry):
         async with self._mongo.reached():
             found = self._documents.find(query, WITHOUT_TEXTS).sort(order).limit(limit)
             return [listing_of(entry) async for entry in found]
+
+    async def groups(self, where: Filter) -> list[DocumentGroup]:
+        await self._state.current()
+        query = condition(where) if self._state.finds_others else {**OURS, **condition(where)}
+        fields = {"kind": "contentType", "agent": "metadata.agent", "session": "sessionId", "tags": "metadata.tags"}
+        at = {"$toLong": {"$ifNull": ["$occurredAt", {"$ifNull": ["$timestamp", EPOCH]}]}}
+        key = {name: f"${field}" for name, field in fields.items()} | {
+            "day": {"$floor": {"$divide": [at, DAY_US // 1000]}}
+        }
+        counted_groups = {"$group": {"_id": key, "count": {"$sum": 1}, "last": {"$max": at}}}
+        async with self._mongo.reached():
+            found = await self._documents.aggregate([{"$match": query}, counted_groups])
+            return [group_of(entry) async for entry in found]
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
         """Documents of other programs are left out, because their vectors are not ours."""

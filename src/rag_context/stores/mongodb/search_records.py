@@ -18,6 +18,7 @@ from rag_context.domain.documents import microseconds, wire_name
 from rag_context.stores.mongodb.document_records import Entry
 from rag_context.stores.mongodb.filters import first_not_before
 from rag_context.stores.mongodb.mongo import Mongo
+from rag_context.stores.search_statistics import recent_record
 
 DUPLICATE_KEY = 11000
 
@@ -68,6 +69,13 @@ class MongoMetrics:
             summing = self._one_by_one if count < self._exact_records else self._in_bins
             sums, counts_by_value = await asyncio.gather(summing(span, slices), self._counts_by_value(span))
         return reports.summary(sums, counts_by_value, slices, buckets)
+
+    async def recent(self, since: datetime, limit: int) -> list[reports.SearchRecord]:
+        query = {"timestamp": {"$gte": first_not_before(microseconds(since))}, **_OURS}
+        async with self._mongo.reached():
+            found = await self._mongo.metrics.find(query).sort("timestamp", -1).limit(limit).to_list()
+        names = ("query", "resultsCount", "latencyMs", "fallbackLevel", "cacheHit", "agent", "error", "requestId")
+        return [recent_record((microseconds(each["timestamp"]), *map(each.get, names))) for each in found]
 
     async def prune(self, before: datetime) -> int:
         old = {"timestamp": {"$lt": first_not_before(microseconds(before))}, **_OURS}

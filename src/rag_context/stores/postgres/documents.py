@@ -6,10 +6,12 @@ from dataclasses import asdict
 from datetime import datetime
 
 from rag_context.domain.documents import (
+    DAY_US,
     Chunk,
     Counts,
     Cursor,
     Document,
+    DocumentGroup,
     Listing,
     Missing,
     Retrievals,
@@ -165,6 +167,22 @@ class PostgresDocuments:
         statement = f"""SELECT {LISTING_COLUMNS} FROM rag_context.documents AS d WHERE {clauses}
                         ORDER BY d.timestamp DESC, d.id LIMIT $1"""  # noqa: S608
         return [listing_from(row) for row in await self._database.fetch(statement, *parameters.values)]
+
+    async def groups(self, where: Filter) -> list[DocumentGroup]:
+        parameters = Parameters()
+        clauses = condition(where, parameters)
+        at = "coalesce(d.occurred_at, d.timestamp)"
+        day = f"({at} - mod(mod({at}, {DAY_US}) + {DAY_US}, {DAY_US})) / {DAY_US}"
+        statement = f"""SELECT d.content_type, d.agent, d.session_id, d.tags, {day},
+                               count(*), max({at})
+                        FROM rag_context.documents AS d WHERE {clauses} GROUP BY 1, 2, 3, 4, 5"""  # noqa: S608
+        rows = await self._database.fetch(statement, *parameters.values)
+        return [
+            DocumentGroup(
+                read_text(kind), agent and read_text(agent), read_text(session), tuple(map(read_text, tags)), *rest
+            )
+            for kind, agent, session, tags, *rest in rows
+        ]
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
         rows = await self._database.fetch(f"{_STATE} WHERE d.id > $1 ORDER BY d.id LIMIT $2", stored(after), limit)

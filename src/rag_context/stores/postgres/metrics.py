@@ -93,6 +93,16 @@ class PostgresMetrics:
                 counts[name][read_text(value) if isinstance(value, str) else value] = each["queries"]
         return reports.summary(sums, counts, slices, buckets)
 
+    async def recent(self, since: datetime, limit: int) -> list[reports.SearchRecord]:
+        columns = search_statistics.RECENT
+        statement = f"""SELECT {columns} FROM rag_context.searches
+                        WHERE timestamp >= $1 ORDER BY timestamp DESC LIMIT $2"""  # noqa: S608  (names of our own)
+        rows = await self._database.fetch(statement, microseconds(since), limit)
+        return [
+            search_statistics.recent_record([read_text(value) if isinstance(value, str) else value for value in row])
+            for row in rows
+        ]
+
     async def prune(self, before: datetime) -> int:
         async def pruned(connection: Connection) -> int:
             # One server after the other: two that delete the same rows could deadlock.

@@ -29,6 +29,7 @@ class SqliteDocuments:
     matching = reads(document_rows.read_matching)
     similar = reads(document_rows.read_similar)
     listing = reads(document_rows.read_listing)
+    groups = reads(document_rows.read_groups)
     inventory = reads(document_rows.read_inventory)
     content_hashes = reads(document_rows.read_content_hashes)
     tenants = reads(document_rows.read_tenants)

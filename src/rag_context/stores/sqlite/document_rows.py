@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from rag_context.domain.documents import (
+    DAY_US,
     TEXT_FIELDS,
     Chunk,
     Counts,
     Cursor,
     Document,
+    DocumentGroup,
     Listing,
     Metadata,
     Missing,
@@ -228,6 +230,21 @@ def read_listing(
     at, id_ = (_AFTER_ALL, "") if after is None else (microseconds(after.timestamp), after.id)
     rows = connection.execute(_LISTING.format(condition=clauses), (*values, at, at, id_, limit))
     return [_listing(row) for row in rows]
+
+
+def read_groups(connection: sqlite3.Connection, where: Filter) -> list[DocumentGroup]:
+    clauses, values = condition(where)
+    # Division truncates: a day before 1970 is one less.
+    day = f"(d.occurred_at - (d.occurred_at < 0) * {DAY_US - 1}) / {DAY_US}"
+    rows = connection.execute(
+        f"""SELECT d.content_type, d.agent, d.session_id, d.tags, {day}, count(*), max(d.occurred_at)
+            FROM documents AS d WHERE {clauses} GROUP BY 1, 2, 3, 4, 5""",  # noqa: S608  (values are bound)
+        values,
+    )
+    return [
+        DocumentGroup(kind, agent, session, tuple(json.loads(tags)), *rest)
+        for kind, agent, session, tags, *rest in rows
+    ]
 
 
 def read_periods(connection: sqlite3.Connection) -> Periods | None:

@@ -87,6 +87,14 @@ class SqliteMetrics:
         slices = reports.Slices(microseconds(since), microseconds(until), max(buckets, 1))
         return await self._database.read(partial(_summarise, slices, buckets, self._exact_rows))
 
+    async def recent(self, since: datetime, limit: int) -> list[reports.SearchRecord]:
+        statement = (
+            f"SELECT {search_statistics.RECENT} FROM searches WHERE timestamp >= ? ORDER BY timestamp DESC LIMIT ?"  # noqa: S608
+        )
+        values = (microseconds(since), limit)
+        rows = await self._database.read(lambda connection: connection.execute(statement, values).fetchall())
+        return list(map(search_statistics.recent_record, rows))
+
     async def prune(self, before: datetime) -> int:
         deleted = 0
         while True:
