@@ -169,6 +169,23 @@ def pages(ids: Sequence[str], size: int = PAGE) -> Iterator[Sequence[str]]:
     return (ids[start : start + size] for start in range(0, len(ids), size))
 
 
+def rows_from(
+    label: str,
+    ids: Sequence[str],
+    fields: Sequence[Fields | None] | None,
+    texts: Sequence[str | None] | None,
+    vectors: Any,
+) -> Rows:
+    """Rows as Chroma returned them; `vectors` are lists of numbers. Raises: BackendDataError."""
+    if any(column is not None and len(column) not in (0, len(ids)) for column in (fields, texts, vectors)):
+        raise invalid_response(label, "columns of different lengths")
+    try:
+        matrix = None if vectors is None else np.array(vectors, dtype=np.float32).reshape(len(ids), -1 if ids else 0)
+    except ValueError as error:
+        raise invalid_response(label, "vectors of different dimensions") from error
+    return Rows(ids, [each or {} for each in fields or ()], [each or "" for each in texts or ()], matrix)
+
+
 def matrix_of(rows: Rows, label: str) -> Matrix:
     """The vectors of rows, `(n, dim) float32`. Raises: BackendDataError where Chroma left them out."""
     if rows.vectors is None or not np.isfinite(rows.vectors).all():

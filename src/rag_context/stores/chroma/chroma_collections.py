@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from rag_context.domain.clauses import Clause
+from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendRejectedError
@@ -143,12 +143,10 @@ class ChromaCollections:
         return await self._read(name, [], lambda storage: storage.search(vector, limit, where))
 
     async def ids(self, name: str, where: Clause) -> list[str]:
-        empty: list[str] = []
-        return await self._read(name, empty, lambda storage: storage.ids(where))
+        return await self._read(name, list[str](), lambda storage: storage.ids(where))
 
     async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
-        empty: dict[str, Entry] = {}
-        return await self._read(name, empty, lambda storage: storage.get(ids))
+        return await self._read(name, dict[str, Entry](), lambda storage: storage.get(ids))
 
     async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
         await self._registry.require(name)
@@ -171,8 +169,7 @@ class ChromaCollections:
         return True
 
     async def delete(self, name: str, id_: str) -> bool:
-        await self._registry.require(name)
-        return await self._read(name, False, lambda storage: storage.delete(id_))
+        return await self.delete_many(name, [id_], EVERYTHING) > 0
 
     async def empty(self, name: str) -> int:
         async with self._describing:
@@ -184,8 +181,7 @@ class ChromaCollections:
         return count
 
     async def values(self, name: str, path: tuple[str, ...]) -> list[Json]:
-        empty: list[Json] = []
-        return await self._read(name, empty, lambda storage: storage.values(path))
+        return await self._read(name, list[Json](), lambda storage: storage.values(path))
 
     async def health(self) -> ProviderHealth:
         """Chroma's status, the number of collections, and the size of a folder."""

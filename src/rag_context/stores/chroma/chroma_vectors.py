@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -133,13 +134,13 @@ class ChromaVectors:
 
     async def put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> None:
         require_shape(chroma_api.COMPONENT, vectors, len(chunks))
-        rows = rows_of(document, chunks, vectors)
         size = min(chroma_api.PAGE, await self._api.most_rows())
         for start in range(0, len(chunks), size):
-            await self._explained(vectors[0], self._upsert(_slice(rows, start, start + size)))
+            rows = rows_of(document, chunks[start : start + size], vectors[start : start + size])
+            await self._explained(vectors[0], self._write(partial(self._api.upsert, rows=rows)))
         # Only now: a crash leaves rows of two versions, never of none.
         existing = await self._ids({DOCUMENT_ID: {"$eq": document.id}})
-        await self._delete(sorted(set(existing) - set(rows.ids)))
+        await self._delete(sorted(set(existing) - {chunk.id for chunk in chunks}))
 
     async def discard(self, document_ids: Collection[str]) -> None:
         for some in chroma_api.pages(list(document_ids)):
@@ -275,15 +276,9 @@ class ChromaVectors:
     async def _ids(self, where: chroma_api.Where | None) -> Sequence[str]:
         return (await self._write(lambda collection: self._api.get(collection, where=where))).ids
 
-    async def _upsert(self, rows: chroma_api.Rows) -> None:
-        await self._write(lambda collection: self._api.upsert(collection, rows))
-
     async def _delete(self, ids: Sequence[str]) -> None:
         for some in chroma_api.pages(ids):
-            await self._delete_some(some)
-
-    async def _delete_some(self, ids: Sequence[str]) -> None:
-        await self._write(lambda collection: self._api.delete(collection, ids))
+            await self._write(partial(self._api.delete, ids=some))
 
     async def _explained(self, vector: Vector, work: Awaitable[T]) -> T:
         """Raise a clear error if Chroma rejected the vectors for their dimension."""
@@ -327,11 +322,6 @@ class ChromaVectors:
     async def _open(self) -> chroma_api.CollectionInfo:
         self._info = await self._api.open(self._name)
         return self._info
-
-
-def _slice(rows: chroma_api.Rows, start: int, end: int) -> chroma_api.Rows:
-    vectors = None if rows.vectors is None else rows.vectors[start:end]
-    return chroma_api.Rows(rows.ids[start:end], rows.fields[start:end], rows.texts[start:end], vectors)
 
 
 def _wrong_dimension(vector: Vector, dimension: int | None) -> BackendDataError:

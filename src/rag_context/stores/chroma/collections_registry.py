@@ -59,11 +59,6 @@ class ChromaCollectionRecord:
         return replace(self, rows=rows, collection=replace(self.collection, dimension=dimension))
 
 
-def new_rows_name(name: str) -> str:
-    """A name for the documents of a new collection, which is used once: `name` is Chroma's for the collection."""
-    return f"{name}.{uuid4().hex}.{_ROWS}"
-
-
 def fields_of(collection: Collection, documents_name: str | None, owner: str | None = None) -> Fields:
     """A collection's record as fields; `documents_name` and `owner` as those of `ChromaCollectionRecord`."""
     recorded = {
@@ -134,7 +129,8 @@ class ChromaCollectionRegistry:
         # Chroma's own name would be free: the prefix is before it. To callers both would have the same name.
         if await self._find_foreign(collection.name) is not None:
             return False
-        if await self._api.create(name, fields_of(collection, new_rows_name(name))) is not None:
+        rows_name = f"{name}.{uuid4().hex}.{_ROWS}"  # for its documents; it is used once
+        if await self._api.create(name, fields_of(collection, rows_name)) is not None:
             return True
         await self.find(collection.name)  # raises where the name is that of a collection which is not ours
         return False

@@ -142,12 +142,6 @@ class ChromaCollectionStorage:
             await self._api.delete(self._id, some)
         return len(gone)
 
-    async def delete(self, id_: str) -> bool:
-        existing = (await self._api.get(self._id, ids=[self._shape.row(id_)])).ids
-        if existing:
-            await self._api.delete(self._id, existing)
-        return bool(existing)
-
     async def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
         found: dict[str, Vector] = {}
         for some in chroma_api.pages([self._shape.row(id_) for id_ in dict.fromkeys(ids)]):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import chromadb
-import numpy as np
 from chromadb.api.client import Client
 from chromadb.api.models.Collection import Collection
 from chromadb.api.shared_system_client import SharedSystemClient
@@ -29,7 +28,7 @@ from rag_context.stores.chroma.chroma_api import (
     Rows,
     RowsMovedError,
     Where,
-    invalid_response,
+    rows_from,
 )
 
 THREADS = 4
@@ -57,7 +56,7 @@ class ChromaFolder:
             await asyncio.to_thread(self._client.close)
 
     async def open(self, name: str) -> CollectionInfo:
-        return await self._run(lambda: self._open(name))
+        return await self._run(lambda: self._made(name, None, get_or_create=True))
 
     async def find(self, name: str) -> CollectionInfo | None:
         try:
@@ -70,7 +69,7 @@ class ChromaFolder:
 
     async def create(self, name: str, fields: Fields) -> CollectionInfo | None:
         try:
-            return await self._run(lambda: self._create(name, fields))
+            return await self._run(lambda: self._made(name, fields, get_or_create=False))
         except NameExistsError:
             return None
 
@@ -119,7 +118,8 @@ class ChromaFolder:
                 include=cast("Any", list(include)),
             )
         )
-        return self._rows(found["ids"], found["metadatas"], found["documents"], found["embeddings"])
+        fields = cast("Any", found["metadatas"])
+        return rows_from(self.label, found["ids"], fields, found["documents"], found["embeddings"])
 
     async def nearest(self, collection: str, vector: Vector, limit: int, where: Where | None) -> Rows:
         found = await self._run(
@@ -131,30 +131,15 @@ class ChromaFolder:
             )
         )
         metadatas, embeddings = cast("Any", (found["metadatas"], found["embeddings"]))
-        return self._rows(found["ids"][0], metadatas[0], None, embeddings[0])
+        return rows_from(self.label, found["ids"][0], metadatas[0], None, embeddings[0])
 
-    def _rows(self, ids: list[str], metadatas: Any, documents: Any, embeddings: Any) -> Rows:
-        try:
-            vectors = None
-            if embeddings is not None:
-                vectors = np.array(embeddings, dtype=np.float32).reshape(len(ids), -1 if ids else 0)
-        except ValueError as error:
-            raise invalid_response(self.label, "vectors of different dimensions") from error
-        return Rows(ids, [each or {} for each in metadatas or ()], [each or "" for each in documents or ()], vectors)
-
-    def _open(self, name: str) -> CollectionInfo:
+    def _made(self, name: str, fields: Fields | None, *, get_or_create: bool) -> CollectionInfo:
         configuration = cast("Any", {"hnsw": dict(HNSW)})
-        client = self._chroma()
-        return self._remember(
-            client.get_or_create_collection(name, configuration=configuration, embedding_function=None)
+        metadata = None if fields is None else dict(fields)
+        made = self._chroma().create_collection(
+            name, configuration=configuration, metadata=metadata, embedding_function=None, get_or_create=get_or_create
         )
-
-    def _create(self, name: str, fields: Fields) -> CollectionInfo:
-        configuration = cast("Any", {"hnsw": dict(HNSW)})
-        created = self._chroma().create_collection(
-            name, configuration=configuration, metadata=dict(fields), embedding_function=None
-        )
-        return self._remember(created)
+        return self._remember(made)
 
     def _remember(self, collection: Collection) -> CollectionInfo:
         # The library's calls are methods of a collection object; ours name a collection by its id.

@@ -6,7 +6,7 @@ servers, and answers what it does not know with a bare `Exception` that repeats 
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -91,12 +91,7 @@ class ChromaServer:
         await self._client.aclose()
 
     async def open(self, name: str) -> chroma_api.CollectionInfo:
-        body = {"name": name, "get_or_create": True, "configuration": {"hnsw": chroma_api.HNSW}}
-        try:
-            found = await self._call("POST", _COLLECTIONS, _COLLECTION, body)
-        except chroma_api.CollectionGoneError as error:
-            raise self._other_version() from error
-        return _info_of(found)
+        return await self._made({"name": name, "get_or_create": True})
 
     async def find(self, name: str) -> chroma_api.CollectionInfo | None:
         try:
@@ -113,13 +108,18 @@ class ChromaServer:
                 return found
 
     async def create(self, name: str, fields: chroma_api.Fields) -> chroma_api.CollectionInfo | None:
-        body = {"name": name, "metadata": fields, "configuration": {"hnsw": chroma_api.HNSW}}
         try:
-            return _info_of(await self._call("POST", _COLLECTIONS, _COLLECTION, body))
+            return await self._made({"name": name, "metadata": fields})
         except chroma_api.NameExistsError:
             return None
+
+    async def _made(self, body: Mapping[str, object]) -> chroma_api.CollectionInfo:
+        body = {**body, "configuration": {"hnsw": chroma_api.HNSW}}
+        try:
+            return _info_of(await self._call("POST", _COLLECTIONS, _COLLECTION, body))
         except chroma_api.CollectionGoneError as error:
-            raise self._other_version() from error
+            message = f"{self.label} does not speak version 2 of Chroma's API"
+            raise BackendRejectedError(chroma_api.COMPONENT, message) from error
 
     async def describe(self, collection: str, fields: chroma_api.Fields) -> None:
         await self._call("PUT", f"{_COLLECTIONS}/{collection}", _ANYTHING, {"new_metadata": fields})
@@ -161,10 +161,11 @@ class ChromaServer:
         selected = {"ids": ids, "where": where, "limit": limit}
         body = {"include": include, **{name: value for name, value in selected.items() if value is not None}}
         found = await self._call("POST", f"{_COLLECTIONS}/{collection}/get", _GOT, body)
-        return self._rows(
+        return chroma_api.rows_from(
+            self.label,
             found.ids,
-            _filled(found.metadatas) if "metadatas" in include else (),
-            [text or "" for text in found.documents or ()] if "documents" in include else (),
+            found.metadatas if "metadatas" in include else None,
+            found.documents if "documents" in include else None,
             found.embeddings or [] if "embeddings" in include else None,
         )
 
@@ -180,24 +181,7 @@ class ChromaServer:
         found = await self._call("POST", f"{_COLLECTIONS}/{collection}/query", _NEAR, body)
         if not len(found.ids) == len(found.metadatas) == len(found.embeddings) == 1:
             raise chroma_api.invalid_response(self.label, "not one answer to one query")
-        return self._rows(found.ids[0], _filled(found.metadatas[0]), (), found.embeddings[0])
-
-    def _rows(
-        self,
-        ids: Sequence[str],
-        fields: Sequence[chroma_api.Fields],
-        texts: Sequence[str],
-        vectors: list[list[float]] | None,
-    ) -> chroma_api.Rows:
-        if any(column is not None and len(column) not in (0, len(ids)) for column in (fields, texts, vectors)):
-            raise chroma_api.invalid_response(self.label, "columns of different lengths")
-        try:
-            matrix = (
-                None if vectors is None else np.array(vectors, dtype=np.float32).reshape(len(ids), -1 if ids else 0)
-            )
-        except ValueError as error:
-            raise chroma_api.invalid_response(self.label, "vectors of different dimensions") from error
-        return chroma_api.Rows(ids, fields, texts, matrix)
+        return chroma_api.rows_from(self.label, found.ids[0], found.metadatas[0], None, found.embeddings[0])
 
     async def _read_limits(self) -> _Limits:
         if self._limits is None:
@@ -223,9 +207,6 @@ class ChromaServer:
             return answer.validate_json(response.content)
         except ValidationError as error:
             raise chroma_api.invalid_response(self.label, "another body than its API has") from error
-
-    def _other_version(self) -> BackendRejectedError:
-        return BackendRejectedError(chroma_api.COMPONENT, f"{self.label} does not speak version 2 of Chroma's API")
 
     def _failure(self, response: httpx2.Response) -> BackendRejectedError | BackendUnavailableError:
         """Maps a status to our error; bodies are not repeated, because they may contain stored data."""
@@ -259,10 +240,6 @@ def _encoded(vectors: Matrix | None, limits: _Limits) -> list[str] | list[list[f
         return [base64.b64encode(row.tobytes()).decode() for row in rows]
     numbers: list[list[float]] = rows.tolist()
     return numbers
-
-
-def _filled(fields: Sequence[chroma_api.Fields | None] | None) -> list[chroma_api.Fields]:
-    return [each or {} for each in fields or ()]
 
 
 def _seconds(response: httpx2.Response) -> float | None:

@@ -6,10 +6,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from rag_context.domain.clauses import Clause
+from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.domain.where import matches
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.stores.engines import check_distinct, few_at_once, timed_health, unknown_collection
 from rag_context.stores.qdrant.collection_records import REGISTRY, CollectionRecord, CollectionRegistry, points_of
@@ -127,10 +126,7 @@ class QdrantCollections:
         return await (await self._documents(name)).get(ids)
 
     async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
-        storage = await self._storage(name)
-        gone = [id_ for id_, entry in (await storage.get(ids)).items() if matches(where, entry.metadata)]
-        await storage.delete_many(gone)
-        return len(gone)
+        return await (await self._storage(name)).delete_many(ids, where)
 
     async def switch(self, name: str, built: str) -> bool:
         """Make a record refer to the documents of another; its old ones are removed. Raises: NotFoundError.
@@ -148,7 +144,7 @@ class QdrantCollections:
         return await (await self._documents(name)).search(vector, limit, where)
 
     async def delete(self, name: str, id_: str) -> bool:
-        return await (await self._storage(name)).delete(id_)
+        return await self.delete_many(name, [id_], EVERYTHING) > 0
 
     async def empty(self, name: str) -> int:
         """Remove all entries by one operation of the server. Raises: NotFoundError, BackendError."""

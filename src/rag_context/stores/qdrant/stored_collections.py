@@ -112,17 +112,13 @@ class CollectionStorage:
         existing = await self.get([id_ for id_, _ in best])
         return [EntryHit(existing[id_], cosine) for id_, cosine in best if id_ in existing]
 
-    async def delete_many(self, ids: Sequence[str]) -> None:
-        """Remove entries, as few operations as their number allows."""
-        for start in range(0, len(ids), _HEAVY):
-            some: list[models.ExtendedPointId] = [point_id(id_) for id_ in ids[start : start + _HEAVY]]
+    async def delete_many(self, ids: Sequence[str], where: Clause) -> int:
+        """Remove those of these entries that pass, as few operations as their number allows; returns how many."""
+        gone = [point_id(id_) for id_, entry in (await self.get(ids)).items() if matches(where, entry.metadata)]
+        for start in range(0, len(gone), _HEAVY):
+            some: list[models.ExtendedPointId] = [*gone[start : start + _HEAVY]]
             await self._existing(self._connection.delete(models.PointIdsList(points=some)))
-
-    async def delete(self, id_: str) -> bool:
-        if not await self._retrieve([id_], [ID]):
-            return False
-        await self.delete_many([id_])
-        return True
+        return len(gone)
 
     async def clear(self) -> None:
         await self._existing(self._connection.delete(models.FilterSelector(filter=models.Filter())))
@@ -249,7 +245,9 @@ class ForeignCollection:
                 vectors=True if vectors.name is None else [vectors.name],
                 using=vectors.name,
             )
-            hits = [EntryHit(_entry(point), _cosine(point, vectors.name, vector)) for point in near]
+            units = [_unit(point.vector, vectors.name) for point in near]
+            cosines = [0.0 if unit is None else float(unit @ vector) for unit in units]
+            hits = [EntryHit(_entry(point), cosine) for point, cosine in zip(near, cosines, strict=True)]
             passing = [hit for hit in hits if matches(where, hit.entry.metadata)]
             if len(passing) >= limit or len(near) < count:
                 return sorted(passing, key=lambda hit: (-hit.cosine, hit.entry.id))[:limit]
@@ -291,11 +289,6 @@ def _point_id(id_: str) -> int | str | None:
 def _entry(record: models.Record | models.ScoredPoint) -> Entry:
     text, metadata = read_fields(record.payload or {})
     return Entry(str(record.id), text, metadata)
-
-
-def _cosine(point: models.ScoredPoint, name: str | None, vector: Vector) -> float:
-    unit = _unit(point.vector, name)
-    return 0.0 if unit is None else float(unit @ vector)
 
 
 def _unit(vector: Any, name: str | None) -> Vector | None:

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rag_context.domain.documents import microseconds, moment
 from rag_context.domain.vectors import Matrix
@@ -187,15 +187,15 @@ def switch(name: str, built: str, connection: sqlite3.Connection) -> bool:
 
 async def remove_discarded(database: Database) -> bool:
     # Read first: a write would take the file's lock, though mostly there is nothing to remove.
-    return await database.read(_has_discarded) and await database.write(_remove_discarded)
+    return await database.read(_discarded) is not None and await database.write(_remove_discarded)
 
 
-def _has_discarded(connection: sqlite3.Connection) -> bool:
-    return connection.execute("SELECT 1 FROM discarded_collections LIMIT 1").fetchone() is not None
+def _discarded(connection: sqlite3.Connection) -> Any:
+    return connection.execute("SELECT key FROM discarded_collections LIMIT 1").fetchone()
 
 
 def _remove_discarded(connection: sqlite3.Connection) -> bool:
-    row = connection.execute("SELECT key FROM discarded_collections LIMIT 1").fetchone()
+    row = _discarded(connection)
     if row is None:
         return False
     removed = connection.execute(

@@ -208,14 +208,8 @@ class SqliteCollections:
         self._discarded.remove_soon()
         return switched
 
-    @writing
-    def delete(self, connection: sqlite3.Connection, name: str, id_: str) -> bool:
-        key = collection_rows.find(name, connection).key
-        deleted = connection.execute("DELETE FROM entries WHERE collection = ? AND id = ?", (key, id_)).rowcount > 0
-        if deleted:
-            connection.execute("INSERT INTO entry_deletions (collection, id) VALUES (?, ?)", (key, id_))
-            shorten("entry_deletions", REMEMBERED_DELETIONS, connection)
-        return deleted
+    async def delete(self, name: str, id_: str) -> bool:
+        return await self.delete_many(name, [id_], EVERYTHING) > 0
 
     async def empty(self, name: str) -> int:
         """Remove all entries at once; their space in the file is freed little by little. Returns how many."""

@@ -34,8 +34,6 @@ ERASE_AFTER_S = 30.0
 PROBE_BYTES = LEAST_FREE_BYTES // 2
 """Written to test whether a file that rejected a write accepts one again."""
 
-_PROBE = "INSERT INTO meta VALUES ('probe', {value}) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-
 
 @dataclass(slots=True)
 class _WriteRequest:
@@ -114,9 +112,9 @@ class Writer:
         shortage = await asyncio.to_thread(self._file.shortage)
         try:
             if self._was_rejected and shortage is None:
-                await self.submit(partial(_write_much, PROBE_BYTES))
+                await self.submit(partial(_probe, f"randomblob({PROBE_BYTES})"))
                 self._was_rejected = False
-            await self.submit(_write_little)
+            await self.submit(partial(_probe, "hex(randomblob(8))"))
         except BackendTimeoutError:  # another process writes
             raise
         except BackendUnavailableError as error:
@@ -184,7 +182,9 @@ class Writer:
         except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to the callers)
             self._recover(error)
             # One large request may have filled the disk for all: alone, the others may still succeed.
-            if len(batch) > 1 and not _fails_for_all(error):
+            # Where the file could not even be opened or locked, each alone would end the same way.
+            is_locked = isinstance(error, sqlite3.Error) and faults.is_busy(error)
+            if len(batch) > 1 and not (is_locked or isinstance(error, BackendError)):
                 for request in batch:
                     self._commit([request])
                 return
@@ -260,23 +260,14 @@ class Writer:
             self.open_connection = None
 
 
-def _write_little(connection: sqlite3.Connection) -> None:
-    connection.execute(_PROBE.format(value="hex(randomblob(8))"))
-
-
-def _write_much(size: int, connection: sqlite3.Connection) -> None:
-    connection.execute(_PROBE.format(value="randomblob(?)"), (size,))
+def _probe(value: str, connection: sqlite3.Connection) -> None:
+    connection.execute(f"INSERT OR REPLACE INTO meta VALUES ('probe', {value})")  # noqa: S608
 
 
 def _result_or_error(outcome: T | BaseException) -> T | Exception:
     if isinstance(outcome, BaseException) and not isinstance(outcome, Exception):
         raise outcome  # a cancellation is not a result of the work
     return outcome
-
-
-def _fails_for_all(error: Exception) -> bool:
-    """Whether each request alone would end the same way: the file could not even be opened or locked."""
-    return isinstance(error, BackendError) or (isinstance(error, sqlite3.Error) and faults.is_busy(error))
 
 
 def _complete(batch: Sequence[_WriteRequest]) -> None:

@@ -229,7 +229,11 @@ class SqliteAuditor:
             await self._database.write(count_again)
 
     async def invalidate(self, document_ids: Collection[str]) -> None:
-        await self._database.write(partial(forget_versions, document_ids))
+        def invalidated(connection: sqlite3.Connection) -> None:
+            clear = "UPDATE documents SET content_hash = '' WHERE id IN (SELECT value FROM json_each(?))"
+            connection.execute(clear, (json.dumps(list(document_ids)),))
+
+        await self._database.write(invalidated)
 
 
 def drop_orphans(connection: sqlite3.Connection) -> None:
@@ -273,11 +277,6 @@ def analyse_again(after: int, connection: sqlite3.Connection) -> int | None:
         connection.execute("UPDATE chunks SET length = ? WHERE key = ?", (len(words), key))
         connection.execute("UPDATE totals SET chunks_epoch = chunks_epoch + 1")
     return rows[-1][0] if rows else None
-
-
-def forget_versions(document_ids: Collection[str], connection: sqlite3.Connection) -> None:
-    ids = json.dumps(list(document_ids))
-    connection.execute("UPDATE documents SET content_hash = '' WHERE id IN (SELECT value FROM json_each(?))", (ids,))
 
 
 def count_again(connection: sqlite3.Connection) -> None:

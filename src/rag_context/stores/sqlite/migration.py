@@ -23,13 +23,8 @@ APPLICATION_ID = 0x52414743
 PAGE_BYTES = 8192
 """Five vectors of 384 floats to a page; the usual 4096 would hold two and waste a quarter."""
 
-SUMMED = 2
-
-PACKED = 6
-
-TIMED = 7
-
-ORIGINS = 11
+SUMMED, PACKED, TIMED, ORIGINS = 2, 6, 7, 11
+"""Versions from which files have what their predecessors get here."""
 
 TIMEOUT_S = 4.0
 RETRY_S = 0.02
@@ -50,7 +45,7 @@ def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
         sqlite3.Error: it cannot be read or written.
     """
     deadline = time.monotonic() + TIMEOUT_S
-    while not _is_current(connection, path):
+    while _found_version(connection, path) != len(_migrations()) or _found_analyser(connection) != ANALYSER_VERSION:
         try:
             _upgrade(connection, path)
         except sqlite3.OperationalError as error:
@@ -58,10 +53,6 @@ def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
             if not is_busy(error) or time.monotonic() >= deadline:
                 raise
             time.sleep(RETRY_S)
-
-
-def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
-    return _found_version(connection, path) == len(_migrations()) and _found_analyser(connection) == ANALYSER_VERSION
 
 
 def _upgrade(connection: sqlite3.Connection, path: Path) -> None:

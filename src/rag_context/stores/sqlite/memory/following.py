@@ -14,17 +14,18 @@ import math
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from rag_context.domain.documents import FILTERED, Tenant
-from rag_context.domain.vectors import Matrix
+from rag_context.domain.search import Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendError, BackendStartingError
 from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.document_rows import lenient
+from rag_context.stores.sqlite.document_rows import lenient, read_passages
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
 from rag_context.stores.sqlite.filters import tenant_values
 from rag_context.stores.sqlite.memory.chunk_index import Change, MemoryIndex
@@ -86,6 +87,8 @@ FEW_ROWS = 1024
 FEW_CHUNKS = 5000
 """For no more chunks than this a query waits longer: without them there is no answer at all."""
 
+BEHIND = "Documents that were just stored are still being read into memory, and are not part of this answer"
+
 T = TypeVar("T")
 
 
@@ -132,7 +135,7 @@ class _Followed:
 
 @dataclass(frozen=True, slots=True)
 class IndexSnapshot:
-    """The index and a connection to the file in one snapshot, in a reading thread."""
+    """`Snapshot`: the index and a connection to the file, neither of which changes, in a reading thread."""
 
     index: MemoryIndex
     connection: sqlite3.Connection
@@ -146,6 +149,27 @@ class IndexSnapshot:
         row = self.connection.execute(_VERSION_OF_TENANT, tenant_values(tenant)).fetchone()
         # Without documents it has no row: then it has changed if there are some in memory.
         return self.index.has_terms_of(tenant) if row is None else row[0] > self.behind_from
+
+    def lag(self, tenant: Tenant) -> BackendStartingError | None:
+        return BackendStartingError(COMPONENT, BEHIND) if self.is_behind(tenant) else None
+
+    def vector_hits(self, vector: Vector, limit: int, where: Filter) -> list[VectorHit]:
+        return self.index.vector_hits(vector, limit, where, self.stored_vectors)
+
+    def keyword_hits(self, query: str, limit: int, where: Filter) -> list[KeywordHit]:
+        return self.index.keyword_hits(query, limit, where)
+
+    def scores(self, query: str, vector: Vector | None, chunk_ids: Sequence[str], tenant: Tenant) -> RawScores:
+        return self.index.raw_scores(query, vector, chunk_ids, tenant, self.stored_vectors)
+
+    def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
+        return self.index.neighbours(chunk_ids)
+
+    def conversations(self, query: str, threads: Sequence[str], tenant: Tenant) -> Mapping[str, float]:
+        return self.index.conversations(query, threads, tenant)
+
+    def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
+        return read_passages(self.connection, chunk_ids)
 
     def stored_vectors(self, seqs: Sequence[int]) -> Matrix:
         """`(n, dim) float32`, the vectors with these `seq`; at least one. Raises: OldSnapshotError."""

@@ -7,17 +7,13 @@ from typing import TypeVar
 
 from rag_context.domain.documents import Tenant
 from rag_context.domain.reports import counted
-from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
+from rag_context.domain.search import ChunkRef, Filter, KeywordHit, VectorHit
 from rag_context.domain.vectors import Vector
-from rag_context.errors import BackendStartingError
 from rag_context.ports.reading import CandidateRequest, Snapshot
 from rag_context.stores.sqlite.database import Database, reads
 from rag_context.stores.sqlite.document_rows import read_passages
-from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.memory.following import CATCH_UP_S, IndexInMemory, IndexSnapshot
+from rag_context.stores.sqlite.memory.following import CATCH_UP_S, IndexInMemory
 from rag_context.stores.sqlite.memory.vector_scan import vector_of
-
-BEHIND = "Documents that were just stored are still being read into memory, and are not part of this answer"
 
 _VECTORS = """
 SELECT c.id, v.vector FROM json_each(?) AS requested
@@ -46,9 +42,7 @@ class SqliteVectors:
         return self._memory.made_by
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
-        return await self._memory.read(
-            lambda at: at.index.vector_hits(vector, limit, where, at.stored_vectors), needs_vectors=True
-        )
+        return await self._memory.read(lambda at: at.vector_hits(vector, limit, where), needs_vectors=True)
 
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
         if not chunk_ids:
@@ -75,7 +69,7 @@ class SqliteTexts:
         self._memory = memory
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
-        return await self._memory.read(lambda at: at.index.keyword_hits(query, limit, where), needs_vectors=False)
+        return await self._memory.read(lambda at: at.keyword_hits(query, limit, where), needs_vectors=False)
 
     async def score(self, query: str, chunks: Sequence[ChunkRef], *, tenant: Tenant) -> dict[str, KeywordHit]:
         if not chunks:
@@ -84,7 +78,7 @@ class SqliteTexts:
         return await self._memory.read(lambda at: at.index.keyword_scores(query, ids, tenant), needs_vectors=False)
 
     async def conversations(self, query: str, threads: Sequence[str], *, tenant: Tenant) -> Mapping[str, float]:
-        return await self._memory.read(lambda at: at.index.conversations(query, threads, tenant), needs_vectors=False)
+        return await self._memory.read(lambda at: at.conversations(query, threads, tenant), needs_vectors=False)
 
 
 class SqliteCandidates:
@@ -102,35 +96,4 @@ class SqliteCandidates:
         """There is nothing to prepare."""
 
     async def read(self, _requested: Callable[[], CandidateRequest], work: Callable[[Snapshot], T]) -> T:
-        return await self._memory.read(
-            lambda at: work(_SqliteSnapshot(at)), needs_vectors=self._needs_vectors, timeout_s=CATCH_UP_S
-        )
-
-
-class _SqliteSnapshot:
-    """The index in memory and the file, neither of which changes meanwhile."""
-
-    def __init__(self, at: IndexSnapshot) -> None:
-        self._at = at
-        self._index = at.index
-
-    def lag(self, tenant: Tenant) -> BackendStartingError | None:
-        return BackendStartingError(COMPONENT, BEHIND) if self._at.is_behind(tenant) else None
-
-    def vector_hits(self, vector: Vector, limit: int, where: Filter) -> Sequence[VectorHit]:
-        return self._index.vector_hits(vector, limit, where, self._at.stored_vectors)
-
-    def keyword_hits(self, query: str, limit: int, where: Filter) -> Sequence[KeywordHit]:
-        return self._index.keyword_hits(query, limit, where)
-
-    def scores(self, query: str, vector: Vector | None, chunk_ids: Sequence[str], tenant: Tenant) -> RawScores:
-        return self._index.raw_scores(query, vector, chunk_ids, tenant, self._at.stored_vectors)
-
-    def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
-        return self._index.neighbours(chunk_ids)
-
-    def conversations(self, query: str, threads: Sequence[str], tenant: Tenant) -> Mapping[str, float]:
-        return self._index.conversations(query, threads, tenant)
-
-    def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
-        return read_passages(self._at.connection, chunk_ids)
+        return await self._memory.read(work, needs_vectors=self._needs_vectors, timeout_s=CATCH_UP_S)

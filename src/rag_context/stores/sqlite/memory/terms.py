@@ -43,11 +43,6 @@ def packed(words: Sequence[str]) -> bytes:
     return np.array(counted, dtype=STORED).tobytes()
 
 
-def is_packed(stored: object) -> bool:
-    """Whether a value from the file can be terms."""
-    return isinstance(stored, bytes) and len(stored) % STORED.itemsize == 0
-
-
 @dataclass(frozen=True, slots=True)
 class _Piece:
     """Postings by term: those of `terms[i]` are `starts[i]` to `starts[i + 1]`, their rows ascend."""
@@ -106,11 +101,11 @@ class Postings:
     def __len__(self) -> int:
         return self._tail_size + sum(len(piece.rows) for piece in self._pieces)
 
-    def append(self, first_row: int, stored: Sequence[bytes]) -> None:
-        """Add the terms of new rows, `packed`, from `first_row` on."""
-        stored = [each if is_packed(each) else b"" for each in stored]  # `check` finds damaged ones
-        sizes = [len(each) // STORED.itemsize for each in stored]
-        records = np.frombuffer(b"".join(stored), dtype=STORED)
+    def append(self, first_row: int, stored: Sequence[object]) -> None:
+        """Add the terms of new rows, `packed`, from `first_row` on; damaged ones, which `check` finds, are none."""
+        packs = [each if isinstance(each, bytes) and not len(each) % STORED.itemsize else b"" for each in stored]
+        sizes = [len(each) // STORED.itemsize for each in packs]
+        records = np.frombuffer(b"".join(packs), dtype=STORED)
         if not len(records):
             return
         rows = np.repeat(np.arange(first_row, first_row + len(stored), dtype=np.int32), sizes)
@@ -145,7 +140,10 @@ class Postings:
 
     def renumber(self, new_rows: Rows) -> None:
         """Move every row to its place in `new_rows`, which ascends; those at -1 go."""
-        moved = [_moved(_unsorted(piece), new_rows) for piece in self._pieces]
+        pieces = [
+            _Unsorted(np.repeat(piece.terms, np.diff(piece.starts)), piece.rows, piece.counts) for piece in self._pieces
+        ]
+        moved = [_moved(piece, new_rows) for piece in pieces]
         self._pieces = [each.sorted() for each in moved if len(each.rows)]
         tail = _moved(self._whole_tail(), new_rows) if self._tail else None
         self._tail, self._tail_size = ([], 0) if tail is None else ([tail], len(tail.rows))
@@ -182,10 +180,6 @@ def _merged(one: _Piece, other: _Piece) -> _Piece:
         targets += np.arange(len(targets))
         rows[targets], counts[targets] = piece.rows, piece.counts
     return _Piece(terms, starts, rows, counts)
-
-
-def _unsorted(piece: _Piece) -> _Unsorted:
-    return _Unsorted(np.repeat(piece.terms, np.diff(piece.starts)), piece.rows, piece.counts)
 
 
 def _moved(postings: _Unsorted, new_rows: Rows) -> _Unsorted:
