@@ -16,8 +16,7 @@ import pytest
 from bson import ObjectId
 from qdrant_client import QdrantClient, models
 
-from rag_context.stores.chroma.chroma_api import ChromaApi, Rows
-from rag_context.stores.chroma.opened_folder import open_folder
+from rag_context.stores.chroma.chroma_api import ChromaApi, Rows, open_folder
 from rag_context.stores.chroma.server import ChromaServer
 from tests.cli.run_command import Commands
 from tests.servers.mongodb import mongodb_database

@@ -11,7 +11,7 @@ from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendRejectedError, IndexMismatchError
 from rag_context.stores.mongodb import MongoStore, open_mongodb
 from rag_context.stores.mongodb.document_store import MongoDocuments
-from rag_context.stores.mongodb.index_state import MongoChange, MongoIndexState
+from rag_context.stores.mongodb.index_state import NOTHING, MongoChange, MongoIndexState
 from rag_context.stores.mongodb.mongo_store import MongoMaintenance
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, put, raw, server
 from tests.stores.builders import chunks_of, document
@@ -56,7 +56,7 @@ async def test_many_writers_leave_one_document_and_true_counters(database: str) 
         await asyncio.gather(
             *(put(store, f"document {n % 4}", *texts[n % 3]) for n in range(40) for store in (one, other))
         )
-        real = await one.documents._state.count()
+        real = sum((await one.documents._state.count_by_tenant()).values(), NOTHING)
         seen = await one.documents._state.refresh()
         assert (real.documents, real.pending) == (4, 4)
         assert seen.totals == real
@@ -137,7 +137,7 @@ async def test_a_write_continues_without_a_waiting_caller(mongodb: MongoStore) -
     await mongodb.documents._state.close()
     seen = await mongodb.documents._state.refresh()
     assert seen.is_consistent
-    assert seen.totals == await mongodb.documents._state.count()
+    assert seen.totals == sum((await mongodb.documents._state.count_by_tenant()).values(), NOTHING)
 
 
 async def test_vectors_of_a_model_that_is_no_longer_the_indexs_complete_nothing(mongodb: MongoStore) -> None:

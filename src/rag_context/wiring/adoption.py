@@ -87,7 +87,7 @@ async def _mongodb(settings: Settings, uri: str, stack: AsyncExitStack) -> Adopt
 
 async def _qdrant(settings: Settings, url: str, places: Places, stack: AsyncExitStack) -> AdoptionOrigin:
     await _imported("rag_context.stores.qdrant", "qdrant_client", "qdrant")
-    from rag_context.stores.qdrant.other_points import open_other_points  # noqa: PLC0415  (an extra)
+    from rag_context.stores.qdrant.qdrant_vectors import open_other_points  # noqa: PLC0415  (an extra)
 
     stores = settings.stores
     points = await stack.enter_async_context(
@@ -109,7 +109,7 @@ async def _chroma(place: str, collection: str, stack: AsyncExitStack) -> Adoptio
         if not await asyncio.to_thread(Path(place).is_dir):
             raise InvalidInputError(f"--chroma takes an address or a folder, and {place!r} is neither.")
     await _imported("rag_context.stores.chroma", "numpy", "chroma")
-    from rag_context.stores.chroma.other_rows import open_other_rows  # noqa: PLC0415  (an extra)
+    from rag_context.stores.chroma.chroma_vectors import open_other_rows  # noqa: PLC0415  (an extra)
 
     where = place if is_address else Path(place)
     return AdoptionOrigin(await stack.enter_async_context(open_other_rows(where, collection)), True, True)

@@ -15,7 +15,8 @@ from rag_context.memory.index_maintenance import report
 from rag_context.settings import Settings
 from rag_context.settings.keys import TITLES
 from rag_context.stores.machine_tables import FILES_NAME, HISTORIES_NAME, INJECTIONS_NAME, PROJECTS_NAME
-from rag_context.stores.sqlite.copies import FILE_NAME, copy_index, copy_table, is_used
+from rag_context.stores.sqlite.embedded import FILE_NAME, copy_index, copy_table
+from rag_context.stores.sqlite.shared_log import is_used
 from rag_context.transfer.archives import BackupReceipt, read_archive, write_archive
 from rag_context.wiring.opening import open_audit
 

@@ -29,7 +29,6 @@ from rag_context.stores.chroma.collections_storage import (
     rows_of,
     size_of,
 )
-from rag_context.stores.chroma.opened_folder import open_folder
 from rag_context.stores.chroma.server import TIMEOUT_S, ChromaServer
 from rag_context.stores.tokens import CAPABILITIES
 
@@ -58,7 +57,7 @@ async def open_chroma_dir_collections(
 
     Takes some seconds, most of them for importing Chroma's library. The folder itself is opened by the first call.
     """
-    async with open_folder(path) as folder:
+    async with chroma_api.open_folder(path) as folder:
         yield ChromaCollections(folder, prefix, path, hidden)
 
 

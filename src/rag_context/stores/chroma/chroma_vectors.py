@@ -1,4 +1,4 @@
-"""Vectors in Chroma: exact under any filter, as long as its index finds what it should."""
+"""Vectors in Chroma: exact under any filter, as long as its index finds what it should; and other programs' rows."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -18,13 +18,15 @@ from rag_context.errors import (
     BackendRejectedError,
     ConfigurationError,
     ForeignDataError,
+    NotFoundError,
 )
+from rag_context.ports.foreign import ForeignRecord
 from rag_context.ports.vector_checks import require_shape
 from rag_context.stores.chroma import chroma_api
 from rag_context.stores.chroma.filters import cheap_condition, condition, passes
-from rag_context.stores.chroma.opened_folder import open_folder
 from rag_context.stores.chroma.payload import DOCUMENT_ID, OURS, REVISION, is_ours, passage_of, ref_of, rows_of
 from rag_context.stores.chroma.server import ChromaServer
+from rag_context.stores.engines import read_fields
 
 T = TypeVar("T")
 
@@ -55,7 +57,7 @@ async def open_chroma_dir(path: Path, collection: str) -> AsyncIterator["ChromaV
         ConfigurationError: the name cannot be used.
     """
     _check_name(collection)
-    async with open_folder(path) as folder:
+    async with chroma_api.open_folder(path) as folder:
         with suppress(BackendError):
             await folder.open(collection)
         yield ChromaVectors(folder, collection)
@@ -337,3 +339,43 @@ def _check_name(collection: str) -> None:
             f"stores.chroma_collection = {collection!r} is no name for a collection of Chroma: "
             "3 to 512 letters, digits, dots, dashes and underscores, a letter or digit at either end."
         )
+
+
+@asynccontextmanager
+async def open_other_rows(place: str | Path, collection: str) -> AsyncIterator["OtherRows"]:
+    """Open a collection on a server (its address) or in a folder. Raises: ConfigurationError."""
+    if isinstance(place, Path):
+        async with chroma_api.open_folder(place) as folder:
+            yield OtherRows(folder, collection)
+        return
+    server = ChromaServer(place)
+    try:
+        yield OtherRows(server, collection)
+    finally:
+        await server.close()
+
+
+class OtherRows:
+    """`ForeignSource` over the rows that this package did not store."""
+
+    def __init__(self, api: chroma_api.ChromaApi, collection: str) -> None:
+        self._api = api
+        self._collection = collection
+
+    @property
+    def label(self) -> str:
+        return f"{self._collection} in {self._api.label}"
+
+    async def records(self) -> AsyncIterator[ForeignRecord]:
+        """All of them by id; each with the name, metadata and labels of its collection. Raises: NotFoundError."""
+        info = await self._api.find(self._collection)
+        if info is None:
+            raise NotFoundError(f"{self._api.label} has no collection {self._collection!r}.")
+        of_collection = {"name": self._collection, **info.fields}
+        for ids in chroma_api.pages(sorted((await self._api.get(info.id)).ids)):
+            rows = await self._api.get(info.id, ["metadatas", "documents"], ids=ids)
+            for id_, row, text in sorted(zip(rows.ids, rows.fields, rows.texts, strict=True)):
+                if not is_ours(row):
+                    content, fields = read_fields(row, text)
+                    names = {id_, str(fields.get("chunkId", id_))}
+                    yield ForeignRecord(id_, content, {**fields, "collection": of_collection}, frozenset(names))

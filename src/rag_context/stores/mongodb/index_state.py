@@ -244,9 +244,6 @@ class MongoIndexState:
                 {"_id": _ID}, {"$unset": {"model": "", "next": ""}, "$set": {"recount": True}, "$inc": _EPOCH}
             )
 
-    async def count(self) -> Totals:
-        return sum((await self.count_by_tenant()).values(), NOTHING)
-
     async def count_by_tenant(self) -> dict[str, Totals]:
         group = {
             "_id": {"tenant": "$tenant", "status": "$status"},
@@ -428,8 +425,11 @@ class MongoRegistry:
             recorded = _model_of((await self._state.refresh()).model)
             if recorded is None:
                 await self._state.change(self._await_vectors)
-            elif await self._has_indexed():
-                require_comparable(recorded, model)
+            else:
+                async with self._mongo.reached():
+                    has_indexed = await self._documents.find_one({"status": INDEXED}, {"_id": 1}) is not None
+                if has_indexed:
+                    require_comparable(recorded, model)
             instead_of = recorded.fingerprint if recorded else None
             if await self._state.record({"model.fingerprint": instead_of}, {"model": asdict(model)}):
                 return
@@ -486,10 +486,6 @@ class MongoRegistry:
         marked = await self._written.update_many({"status": INDEXED}, {"$set": {"status": PENDING}})
         if marked.modified_count:
             change.delta = Totals(pending=marked.modified_count, vectors=-vectors)
-
-    async def _has_indexed(self) -> bool:
-        async with self._mongo.reached():
-            return await self._documents.find_one({"status": INDEXED}, {"_id": 1}) is not None
 
 
 def _model_of(entry: Mapping[str, Any] | None) -> EmbeddingModel | None:

@@ -247,7 +247,10 @@ class MongoTexts:
 
     async def _text_search(self, query: str, question: _Question, where: Filter) -> list[_Row]:
         """What the text index finds; nothing where it is missing (it is made again) or too slow."""
-        search = _plain_words(query, _selective(question, self._budget))
+        selected = _selective(question, self._budget)
+        # Only letters and digits, so never an operator.
+        words = (word for word in _WORD.findall(query) if not selected.isdisjoint(terms(word)))
+        search = " ".join(dict.fromkeys(words))
         if not search:
             return []
         theirs = {} if self._state.finds_others else OURS
@@ -311,11 +314,6 @@ def _selective(question: _Question, budget: int) -> set[str]:
     """The terms for a query of the text index: the rarest, and those that only other programs' documents may have."""
     unknown = [term for term, count in zip(question.terms, question.statistics.frequencies, strict=True) if not count]
     return {*unknown, *next(_rounds(question, budget), ())}
-
-
-def _plain_words(query: str, selected: set[str]) -> str:
-    """The words of the query that the terms come from: only letters and digits, so never an operator."""
-    return " ".join(dict.fromkeys(word for word in _WORD.findall(query) if not selected.isdisjoint(terms(word))))
 
 
 def _row(record: Entry, question: _Question) -> _Row:

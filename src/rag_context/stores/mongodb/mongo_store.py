@@ -291,10 +291,10 @@ def _term_kinds(entry: document_records.Entry, records: Sequence[document_record
     fresh = (
         "revision" in entry
         and all(entry.get(name) == value for name, value in sums.items())
-        and all(_has_fields(record, each.fields()) for record, each in zip(records, words, strict=True))
+        and all(
+            record.get(name) == value
+            for record, each in zip(records, words, strict=True)
+            for name, value in each.fields().items()
+        )
     )
     return set() if fresh else {IssueKind.STALE_TERMS}
-
-
-def _has_fields(record: document_records.Entry, fields: document_records.Entry) -> bool:
-    return all(record.get(name) == value for name, value in fields.items())

@@ -132,13 +132,9 @@ class PostgresAuditor:
             await drop_unused(self._database)
 
     async def invalidate(self, document_ids: Collection[str]) -> None:
-        async def invalidated(connection: Connection, _change: PostgresChange) -> None:
-            await connection.execute(
-                "UPDATE rag_context.documents SET content_hash = '' WHERE id = ANY ($1)",
-                [stored(id_) for id_ in document_ids],
-            )
-
-        await self._state.change(invalidated)
+        ids = [stored(id_) for id_ in document_ids]
+        clear = "UPDATE rag_context.documents SET content_hash = '' WHERE id = ANY ($1)"
+        await self._state.change(lambda connection, _change: connection.execute(clear, ids))
 
     async def _analyse_again(self, after: int) -> int | None:
         """Analyse the stale ones of the next chunks again; returns the last chunk, None at the end."""

@@ -8,7 +8,7 @@ decimal digits, Python the exact values, and 1e23 is not 10**23.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rag_context.domain.clauses import (
     Clause,
@@ -77,22 +77,12 @@ def entry_rows(entries: Sequence[Entry], vectors: Matrix) -> list[tuple[object, 
         raise InvalidInputError(
             f"PostgreSQL holds vectors of at most {MOST_DIMENSIONS} dimensions, not of {vectors.shape[1]}"
         )
-    return list(_rows(entries, vectors))
-
-
-def _rows(entries: Sequence[Entry], vectors: Matrix) -> Iterator[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
     for entry, vector in zip(entries, vectors, strict=True):
         words = ChunkTerms(entry.text)
-        yield (
-            escaped(entry.id),
-            escaped(entry.text),
-            metadata_text(entry.metadata),
-            _as_json(entry.metadata),
-            words.length,
-            words.keys,
-            words.counts,
-            vector,
-        )
+        texts = (escaped(entry.id), escaped(entry.text), metadata_text(entry.metadata), _as_json(entry.metadata))
+        rows.append((*texts, words.length, words.keys, words.counts, vector))
+    return rows
 
 
 def collection_from(row: Row) -> Collection:

@@ -381,8 +381,7 @@ async def _version(connection: Connection) -> int:
     """How many steps were made; 0 in a database that has no index yet."""
     if await connection.fetchval("SELECT to_regclass('rag_context.schema_version')") is None:
         return 0
-    version: int = await connection.fetchval("SELECT version FROM rag_context.schema_version")
-    return version
+    return int(await connection.fetchval("SELECT version FROM rag_context.schema_version"))
 
 
 async def _check_encoding(connection: Connection, address: str) -> None:

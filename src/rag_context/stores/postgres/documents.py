@@ -150,13 +150,11 @@ class PostgresDocuments:
         return [read_text(id_) for (id_,) in await self._database.fetch(statement, *parameters.values)]
 
     async def similar(self, documents: Sequence[Document]) -> list[list[str]]:
-        return [await self._similar(document) for document in documents]
-
-    async def _similar(self, document: Document) -> list[str]:
-        if document.similarity_hash == 0:
-            return []
-        rows = await self._database.fetch(SIMILAR, *similar_values(document))
-        return sorted(read_text(id_) for (id_,) in rows)
+        rows = [
+            await self._database.fetch(SIMILAR, *similar_values(document)) if document.similarity_hash else ()
+            for document in documents
+        ]
+        return [sorted(read_text(id_) for (id_,) in of_one) for of_one in rows]
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
         parameters = Parameters(limit)

@@ -195,8 +195,7 @@ async def drop_all_vectors(connection: Connection, change: PostgresChange) -> in
     await connection.execute(_NO_RUN)
     marked = await connection.execute("UPDATE rag_context.documents SET status = 'pending' WHERE status <> 'pending'")
     change.of().pending += int(marked.split()[-1])
-    documents: int = await connection.fetchval("SELECT count(*) FROM rag_context.documents")
-    return documents
+    return int(await connection.fetchval("SELECT count(*) FROM rag_context.documents"))
 
 
 async def drop_unused(database: PostgresDatabase) -> None:
@@ -235,8 +234,7 @@ async def _run_of(connection: Connection, made_by: str) -> int:
     row = await connection.fetchrow("SELECT next_model, next_generation FROM rag_context.state")
     if fingerprint_of(row["next_model"]) != made_by:
         raise no_rebuild(COMPONENT)
-    generation: int = row["next_generation"]
-    return generation
+    return int(row["next_generation"])
 
 
 async def _mark(connection: Connection, change: PostgresChange, missing: Collection[str]) -> None:
@@ -253,7 +251,5 @@ async def _mark(connection: Connection, change: PostgresChange, missing: Collect
 
 async def _difference(connection: Connection, old: int, new: int) -> int:
     """How many vectors more a generation has than another."""
-    difference: int = await connection.fetchval(
-        f"SELECT (SELECT count(*) FROM rag_context.vectors_{new}) - (SELECT count(*) FROM rag_context.vectors_{old})"  # noqa: S608
-    )
-    return difference
+    counts = [f"(SELECT count(*) FROM rag_context.vectors_{number})" for number in (new, old)]  # noqa: S608
+    return int(await connection.fetchval(f"SELECT {' - '.join(counts)}"))

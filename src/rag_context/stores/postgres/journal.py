@@ -69,8 +69,7 @@ class PostgresJournalTables:
         await self._connection.execute(_worded(statement), *map(_stored, values))
 
     async def add_entry(self, statement: str, *values: object) -> int:
-        sequence: int = await self._connection.fetchval(f"{_worded(statement)} RETURNING seq", *map(_stored, values))
-        return sequence
+        return int(await self._connection.fetchval(f"{_worded(statement)} RETURNING seq", *map(_stored, values)))
 
     async def content(self, document_id: str) -> str:
         statement = "SELECT content FROM rag_context.documents WHERE id = $1"

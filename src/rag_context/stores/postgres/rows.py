@@ -245,18 +245,13 @@ def periods_from(row: Sequence[int]) -> Periods:
     return Periods(Period(occurred, last_occurred), Period(indexed, last_indexed))
 
 
-def passage_from(row: Row) -> Passage:
-    """The passage of a row with `PASSAGE_COLUMNS`. Raises: BackendDataError."""
-    with readable(row["id"]):
-        return Passage(chunk_from(row), read_text(row["id"]), **_described(row))
-
-
 def passages_from(rows: Iterable[Row]) -> dict[str, Passage]:
     """The passages of rows with `PASSAGE_COLUMNS`, by chunk id; damaged ones are left out."""
     found: dict[str, Passage] = {}
     for row in rows:
         try:
-            found[row["chunk"]] = passage_from(row)
+            with readable(row["id"]):
+                found[row["chunk"]] = Passage(chunk_from(row), read_text(row["id"]), **_described(row))
         except BackendDataError:
             logger.warning("the passage %s is damaged and left out; run `rag-context check`", row["chunk"])
     return found

@@ -125,7 +125,9 @@ class PostgresBulk:
         return self._loads > 0
 
     async def write_new(self, documents: Sequence[WholeDocument], made_by: str | None) -> list[str]:
-        words = await asyncio.to_thread(_analysed, documents)
+        words = await asyncio.to_thread(
+            lambda: [[ChunkTerms(chunk.searchable) for chunk in chunks] for _, chunks, _ in documents]
+        )
         cause = Cause.now()
         return await self._state.change(
             lambda connection, change: write_new_recorded(connection, change, documents, words, made_by, cause)
@@ -189,10 +191,6 @@ async def _drop_keyword_index(connection: Connection) -> None:
     # Under the lock of all writers: the first document may have come since the caller looked.
     if not await connection.fetchval("SELECT EXISTS (SELECT 1 FROM rag_context.chunks)"):
         await connection.execute(f"DROP INDEX IF EXISTS rag_context.{_KEYWORD_INDEX}")
-
-
-def _analysed(documents: Sequence[WholeDocument]) -> list[list[ChunkTerms]]:
-    return [[ChunkTerms(chunk.searchable) for chunk in chunks] for _, chunks, _ in documents]
 
 
 class Maintenance:

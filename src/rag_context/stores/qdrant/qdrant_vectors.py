@@ -1,4 +1,4 @@
-"""Search by vector in Qdrant, and the vectors' half of a write."""
+"""Search by vector in Qdrant, and the vectors' half of a write; and points of other programs, which are only read."""
 
 import logging
 from collections import defaultdict
@@ -15,10 +15,13 @@ from rag_context.domain.documents import Chunk, Document, StoredVectors
 from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
-from rag_context.errors import BackendDataError, BackendError, BackendRejectedError
+from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, NotFoundError
+from rag_context.ports.foreign import ForeignRecord
+from rag_context.stores.engines import read_fields
 from rag_context.stores.qdrant.filters import conditions
 from rag_context.stores.qdrant.points import (
     BLOCK_BYTES,
+    CHUNK_ID,
     CONTENT_HASH,
     DOCUMENT_ID,
     IDENTITY,
@@ -49,6 +52,8 @@ from rag_context.stores.qdrant.vector_collection import CollectionPlan, VectorCo
 TIMEOUT_S = 30.0
 
 _BATCH = 100
+_HEAVY = 250
+"""Points per call with their texts."""
 
 _OVERSAMPLING = 2.0
 _APPROXIMATE = models.SearchParams(
@@ -283,3 +288,39 @@ def _points(document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> lis
 
 def _batches(items: Sequence[T], size: int) -> Iterator[list[T]]:
     return (list(items[start : start + size]) for start in range(0, len(items), size))
+
+
+@asynccontextmanager
+async def open_other_points(
+    url: str, collection: str, *, api_key: str | None, transport: Transport, grpc_port: int
+) -> AsyncIterator["OtherPoints"]:
+    """Open a collection for reading. Raises: ConfigurationError (the address, or the name)."""
+    connection = connect(
+        url, collection, api_key=api_key, transport=transport, grpc_port=grpc_port, timeout_s=TIMEOUT_S
+    )
+    try:
+        yield OtherPoints(connection)
+    finally:
+        await connection.client.close()
+
+
+class OtherPoints:
+    """`ForeignSource` over the points that this package did not store."""
+
+    def __init__(self, connection: QdrantConnection) -> None:
+        self._connection = connection
+
+    @property
+    def label(self) -> str:
+        return f"{self._connection.collection} in Qdrant"
+
+    async def records(self) -> AsyncIterator[ForeignRecord]:
+        try:
+            async for point in self._connection.scroll(None, payload=True, page=_HEAVY):
+                if is_ours(point.id, point.payload):
+                    continue
+                text, fields = read_fields(point.payload or {})
+                names = {str(point.id), str(fields.get(CHUNK_ID, point.id))}
+                yield ForeignRecord(str(point.id), text, fields, frozenset(names))
+        except NoCollectionError as error:
+            raise NotFoundError(str(error)) from error

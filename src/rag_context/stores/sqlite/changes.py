@@ -204,10 +204,9 @@ def _put_chunks(
 
 def next_chunk_key(connection: sqlite3.Connection) -> int:
     """Above all keys that ever were: an index in memory reads what is above the last one that it has read."""
-    key: int = connection.execute(
-        "SELECT ifnull(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'chunks'"
-    ).fetchone()[0]
-    return key
+    return int(
+        connection.execute("SELECT ifnull(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'chunks'").fetchone()[0]
+    )
 
 
 def remove_chunks(key: int, connection: sqlite3.Connection) -> None:
@@ -255,7 +254,8 @@ def tenant_key(tenant: Tenant, connection: sqlite3.Connection) -> int:
     """The key of a tenant, which gets one if it is new."""
     values = tenant_values(tenant)
     connection.execute("INSERT OR IGNORE INTO tenants (project, branch, path_hash) VALUES (?, ?, ?)", values)
-    key: int = connection.execute(
-        "SELECT key FROM tenants WHERE project = ? AND branch = ? AND path_hash = ?", values
-    ).fetchone()[0]
-    return key
+    return int(
+        connection.execute(
+            "SELECT key FROM tenants WHERE project = ? AND branch = ? AND path_hash = ?", values
+        ).fetchone()[0]
+    )

@@ -37,7 +37,7 @@ from rag_context.domain.search import Filter, Passage
 from rag_context.domain.text import are_similar, signed, unsigned
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
-from rag_context.stores.sqlite.filters import condition, tenant_values
+from rag_context.stores.sqlite.filters import TENANT, condition, tenant_values
 
 Row = Sequence[Any]
 
@@ -177,10 +177,7 @@ def read_similar(connection: sqlite3.Connection, documents: Sequence[Document]) 
 
 
 def _similar(document: Document, connection: sqlite3.Connection) -> list[str]:
-    tenant = connection.execute(
-        "SELECT key FROM tenants WHERE project = ? AND branch = ? AND path_hash = ?",
-        (document.tenant.project, document.tenant.branch, document.tenant.path_hash),
-    ).fetchone()
+    tenant = connection.execute(f"{TENANT[1:-1]}", tenant_values(document.tenant)).fetchone()
     hash_bits = unsigned(document.similarity_hash)
     if tenant is None or hash_bits == 0:
         return []

@@ -1,4 +1,4 @@
-"""The embedded store as a whole: one file, four ports."""
+"""The embedded store as a whole: one file, four ports; and copies of it, each as it was at one moment."""
 
 import sqlite3
 from collections.abc import AsyncIterator
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from rag_context.errors import ConfigurationError
+from rag_context.errors import BackendDataError, ConfigurationError
 from rag_context.stores.engines import DiscardedRows
 from rag_context.stores.sql_journal import SqlJournal
 from rag_context.stores.sqlite.collection_rows import remove_discarded
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.database_file import LOCK_TIMEOUT_S, DatabaseFile, checked_file
 from rag_context.stores.sqlite.document_ports import SqliteDocuments
-from rag_context.stores.sqlite.faults import translated
+from rag_context.stores.sqlite.faults import COMPONENT, translated
 from rag_context.stores.sqlite.group_commit import ERASE_AFTER_S
 from rag_context.stores.sqlite.integrity import SqliteAuditor
 from rag_context.stores.sqlite.journal import SqliteJournalDatabase
@@ -30,6 +30,9 @@ FILE_NAME = "rag-context.db"
 
 VECTORS_FILE_NAME = "vectors.db"
 """The name of one with the vectors of another store's documents."""
+
+
+_COUNTS = "SELECT (SELECT count(*) FROM documents), (SELECT count(*) FROM collections)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,3 +208,40 @@ def stored_names(path: Path) -> list[str]:
             return [name for (name,) in connection.execute("SELECT name FROM collections ORDER BY name")]
     except (OSError, sqlite3.Error) as error:
         raise translated(error, path) from error
+
+
+def copy_index(source: Path, target: Path) -> IndexSize:
+    """Copy the index at `source`; returns what the copy holds.
+
+    Raises:
+        BackendError: it cannot be read, it is damaged, or the copy cannot be written.
+    """
+    file = DatabaseFile(source)
+    try:
+        connection, _ = file.open_reader()
+        with closing(connection):
+            return _copied(connection, target)
+    except (OSError, sqlite3.Error) as error:
+        raise translated(error, source) from error
+
+
+def copy_table(source: Path, target: Path) -> None:
+    """Copy one of the small files beside the index. Raises: BackendError."""
+    try:
+        with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True, timeout=10.0)) as connection:
+            _copied(connection, target)
+    except (OSError, sqlite3.Error) as error:
+        raise translated(error, source) from error
+
+
+def _copied(connection: sqlite3.Connection, target: Path) -> IndexSize:
+    with closing(sqlite3.connect(target)) as copy:
+        # All pages in one step: a step reads one snapshot, and in between writers would have the copy begin again.
+        connection.backup(copy)
+        # A single file: restored without its log, it is complete.
+        copy.execute("PRAGMA journal_mode = DELETE")
+        (verdict,) = copy.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise BackendDataError(COMPONENT, f"{target.name} is damaged ({verdict}); `rag-context check` says more.")
+        is_index = copy.execute("SELECT count(*) FROM sqlite_master WHERE name = 'documents'").fetchone()[0]
+        return IndexSize(*copy.execute(_COUNTS).fetchone()) if is_index else IndexSize()

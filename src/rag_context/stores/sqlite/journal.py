@@ -78,8 +78,7 @@ class SqliteJournalTables:
         return self._connection.execute(_worded(statement), stored)
 
     async def content(self, document_id: str) -> str:
-        content: str = self._connection.execute(_CONTENT, (document_id,)).fetchone()[0]
-        return content
+        return str(self._connection.execute(_CONTENT, (document_id,)).fetchone()[0])
 
     async def tenant_key(self, tenant: Tenant) -> int:
         return changes.tenant_key(tenant, self._connection)

@@ -168,8 +168,7 @@ class SqliteVectorBackend(SqliteVectors):
 
     @reading
     def count(self, connection: sqlite3.Connection) -> int:
-        count: int = connection.execute("SELECT vectors FROM totals").fetchone()[0]
-        return count
+        return int(connection.execute("SELECT vectors FROM totals").fetchone()[0])
 
     async def clear(self) -> None:
         """Delete all vectors, and the record of their model."""

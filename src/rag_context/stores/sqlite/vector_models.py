@@ -63,8 +63,7 @@ def forget_vectors(connection: sqlite3.Connection) -> int:
     connection.execute("UPDATE totals SET version = version + 1, vectors_epoch = vectors_epoch + 1")
     forget_old_deletions(connection)
     connection.execute("UPDATE documents SET status = ? WHERE status <> ?", (PENDING, PENDING))
-    documents: int = connection.execute("SELECT documents FROM totals").fetchone()[0]
-    return documents
+    return int(connection.execute("SELECT documents FROM totals").fetchone()[0])
 
 
 class SqliteRebuilder:
@@ -94,8 +93,7 @@ class SqliteRebuilder:
 
     @reading
     def remaining(self, connection: sqlite3.Connection) -> int:
-        count: int = connection.execute(f"SELECT count(*) FROM documents AS d WHERE {_LACKS}").fetchone()[0]  # noqa: S608
-        return count
+        return int(connection.execute(f"SELECT count(*) FROM documents AS d WHERE {_LACKS}").fetchone()[0])  # noqa: S608
 
     @writing
     def add(
