@@ -11,7 +11,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -311,14 +311,9 @@ class SqliteFileManifest:
         self._table.write("DELETE FROM files WHERE path = ?", ((path,) for path in paths))
 
 
-@contextmanager
-def open_file_manifest(data_dir: Path, name: str = FILES_NAME) -> Iterator[SqliteFileManifest]:
+def open_file_manifest(data_dir: Path, name: str = FILES_NAME) -> closing[SqliteFileManifest]:
     """The manifest of a data directory, which is closed when the block ends."""
-    manifest = SqliteFileManifest(data_dir, name)
-    try:
-        yield manifest
-    finally:
-        manifest.close()
+    return closing(SqliteFileManifest(data_dir, name))
 
 
 def _file_row(entry: FileEntry) -> _Row:

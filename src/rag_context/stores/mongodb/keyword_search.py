@@ -141,7 +141,10 @@ class MongoTexts:
         if cached is not None:
             return cached
         seen = await self._state.of_tenant(tenant)
-        counted = _spread(Counter(query_terms(query)))
+        pairs = list(Counter(query_terms(query)).items())
+        # Evenly spread: terms stand in the order of the text, and the first ones alone would search its beginning only.
+        kept = min(len(pairs), COUNTED_TERMS)
+        counted = dict(pairs[number * len(pairs) // kept] for number in range(kept))
         frequencies = await self._frequencies_of(list(counted), tenant, seen)
         chunks, average_length = seen.totals.chunks, seen.totals.terms / max(seen.totals.chunks, 1)
         statistics = TermStatistics.of(list(counted.values()), frequencies, chunks, average_length)
@@ -271,14 +274,6 @@ class MongoTexts:
 
 def _best_first(hit: KeywordHit) -> tuple[float, str]:
     return -hit.bm25, hit.chunk.id
-
-
-def _spread(counted: Mapping[str, int]) -> dict[str, int]:
-    """So many of the terms as are counted at most, evenly spread."""
-    pairs = list(counted.items())
-    # Terms stand in the order of the text: the first ones alone would search its beginning only.
-    kept = min(len(pairs), COUNTED_TERMS)
-    return dict(pairs[number * len(pairs) // kept] for number in range(kept))
 
 
 def _rounds(question: _Question, budget: int) -> Iterator[list[str]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
-from bson.errors import BSONError
+from bson.errors import BSONError, InvalidDocument
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import (
@@ -245,8 +245,11 @@ def backend_error(error: Exception, address: str) -> BackendError:
     match error:
         case DocumentTooLarge():
             return BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
-        case BSONError() | UnicodeEncodeError() | OverflowError():
-            return _encoding_error(error, address)
+        # What the driver cannot encode came from the caller; what it cannot decode came from the server.
+        case InvalidDocument() | UnicodeEncodeError() | OverflowError():
+            return BackendRejectedError(COMPONENT, "MongoDB cannot store this text or number.")
+        case BSONError():
+            return BackendDataError(COMPONENT, f"MongoDB at {address} returned an invalid response.")
         case WTimeoutError():
             return BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(address))
         case NetworkTimeout() | WaitQueueTimeoutError() | ExecutionTimeout():
@@ -263,13 +266,6 @@ def backend_error(error: Exception, address: str) -> BackendError:
             return BackendTimeoutError(COMPONENT, f"MongoDB at {address} did not answer in time.")
         case _:
             return BackendUnavailableError(COMPONENT, f"MongoDB at {address} cannot be used ({type(error).__name__}).")
-
-
-def _encoding_error(error: Exception, address: str) -> BackendError:
-    # What the driver cannot encode came from the caller; what it cannot decode came from the server.
-    if isinstance(error, UnicodeEncodeError | OverflowError) or type(error).__name__ == "InvalidDocument":
-        return BackendRejectedError(COMPONENT, "MongoDB cannot store this text or number.")
-    return BackendDataError(COMPONENT, f"MongoDB at {address} returned an invalid response.")
 
 
 def _failed_operation(error: OperationFailure, address: str) -> BackendError:

@@ -55,7 +55,10 @@ class Connector:
     """
 
     def __init__(self, url: str) -> None:
-        self._urls = _one_each(url)
+        parts = urlsplit(url)
+        user, at, hosts = parts.netloc.rpartition("@")
+        places = [f"{user}{at}{host}" for host in hosts.split(",")]
+        self._urls = [urlunsplit((parts.scheme, place, parts.path, parts.query, parts.fragment)) for place in places]
         several = len(self._urls) > 1 and "target_session_attrs" not in url
         self._options = _ANY_PRIMARY if several else {}
 
@@ -159,16 +162,6 @@ class ConnectionPool:
             others = await asyncio.gather(*running, return_exceptions=True)
             for connection in (*connections, *(each for each in others if not isinstance(each, BaseException))):
                 await self._pool.release(connection)
-
-
-def _one_each(url: str) -> list[str]:
-    """The address of each host by itself."""
-    parts = urlsplit(url)
-    user, at, hosts = parts.netloc.rpartition("@")
-    return [
-        urlunsplit((parts.scheme, f"{user}{at}{host}", parts.path, parts.query, parts.fragment))
-        for host in hosts.split(",")
-    ]
 
 
 COMPONENT = "postgres"

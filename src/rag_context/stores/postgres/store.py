@@ -249,17 +249,15 @@ class Maintenance:
         """Build the due indexes beside these rounds, which must go on: it takes long."""
         if self._building is not None and not self._building.done():
             return
+        # Enough vectors, and no more are being added.
+        is_quiet = self._maintained_at is None or seen.vectors == self._counted
+        is_due = seen.vectors > self._vectors.indexed_from and (is_quiet or seen.vectors > GROWTH * self._exact_rows)
         if await self._bulk.needs_keyword_index():
             self._building = asyncio.create_task(self._bulk.build_keyword_index(), name="postgres keyword index")
-        elif self._needs_index(seen):
+        elif is_due:
             self._building = asyncio.create_task(self._vectors.build_index(seen.generation), name="postgres index")
         else:
             return
         self._building.add_done_callback(
             log_failure("an index was not built, and will be tried again", logging.WARNING)
         )
-
-    def _needs_index(self, seen: PostgresSnapshot) -> bool:
-        """Whether there are enough vectors, and no more are being added."""
-        is_quiet = self._maintained_at is None or seen.vectors == self._counted
-        return seen.vectors > self._vectors.indexed_from and (is_quiet or seen.vectors > GROWTH * self._exact_rows)

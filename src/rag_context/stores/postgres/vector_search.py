@@ -264,7 +264,11 @@ class PostgresVectors:
 
         async def built(connection: Connection) -> bool:
             dimension = await dimension_of(connection, generation)
-            if dimension is None or dimension > INDEXED_DIMENSIONS or not await self._is_large(connection, generation):
+            if dimension is None or dimension > INDEXED_DIMENSIONS:
+                return False
+            # Counting stops where the answer is known: an exact count reads the whole table.
+            some = f"SELECT 1 FROM rag_context.vectors_{generation} LIMIT {self.indexed_from + 1}"  # noqa: S608
+            if await connection.fetchval(f"SELECT count(*) FROM ({some}) AS few") <= self.indexed_from:  # noqa: S608
                 return False
             if not await connection.fetchval(_INDEX, name):
                 # Another server that came to the same would drop what this one is building.
@@ -293,14 +297,6 @@ class PostgresVectors:
             if is_missing_table(error) or isinstance(error.__cause__, asyncpg.DuplicateTableError):
                 return False
             raise
-
-    async def _is_large(self, connection: Connection, generation: int) -> bool:
-        counted = await connection.fetchval(
-            # Counting stops where the answer is known: an exact count reads the whole table.
-            f"SELECT count(*) FROM (SELECT 1 FROM rag_context.vectors_{generation} LIMIT $1) AS few",  # noqa: S608
-            self.indexed_from + 1,
-        )
-        return bool(counted > self.indexed_from)
 
     async def in_use(self, work: Callable[[PostgresSnapshot], Awaitable[T]], queried: int = 0) -> T:
         """The result of `work` on the generation in use; repeated where that was just replaced.

@@ -1,6 +1,5 @@
 """The SQL statements of writes. Each function runs inside one savepoint."""
 
-import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -37,7 +36,7 @@ def write_document(version: Version, analysed: Sequence[list[str]], connection: 
     """
     document, chunks, vectors = version.document, version.chunks, version.vectors
     if vectors is not None:
-        _check_model(version.made_by, connection)
+        check_model(version.made_by, connection)
         _check_vectors(vectors, len(chunks), connection)
     key = _put_document(document, INDEXED if vectors is not None else PENDING, connection)
     # A new version waits for its vectors; what did not change in it is found by them meanwhile.
@@ -75,7 +74,7 @@ def attach_vectors(
     chunks = [
         chunk for (chunk,) in connection.execute("SELECT key FROM chunks WHERE document = ? ORDER BY position", (key,))
     ]
-    _check_model(made_by, connection)
+    check_model(made_by, connection)
     _check_vectors(vectors, len(chunks), connection)
     # A new version may have kept those of unchanged chunks.
     connection.execute("DELETE FROM vectors WHERE chunk IN (SELECT key FROM chunks WHERE document = ?)", (key,))
@@ -83,23 +82,6 @@ def attach_vectors(
     connection.execute("UPDATE documents SET status = ? WHERE key = ?", (INDEXED, key))
     forget_old_deletions(connection)
     return True
-
-
-def mark_document_indexed(
-    document_id: str, content_hash: str, made_by: str | None, connection: sqlite3.Connection
-) -> bool:
-    _check_model(made_by, connection)
-    updated = connection.execute(
-        "UPDATE documents SET status = ? WHERE id = ? AND content_hash = ?", (INDEXED, document_id, content_hash)
-    )
-    return updated.rowcount > 0
-
-
-def mark_documents_pending(document_ids: Sequence[str], connection: sqlite3.Connection) -> None:
-    connection.execute(
-        "UPDATE documents SET status = ? WHERE id IN (SELECT value FROM json_each(?)) AND status <> ?",
-        (PENDING, json.dumps(list(document_ids)), PENDING),
-    )
 
 
 def analysed_terms(chunks: Sequence[Chunk]) -> list[list[str]]:
@@ -237,7 +219,7 @@ def blobs_of(vectors: Matrix) -> list[bytes]:
     return [row.tobytes() for row in np.ascontiguousarray(vectors, dtype="<f4")]
 
 
-def _check_model(made_by: str | None, connection: sqlite3.Connection) -> None:
+def check_model(made_by: str | None, connection: sqlite3.Connection) -> None:
     """Reject vectors of another model than the index's, which a reindexing may have replaced meanwhile."""
     if made_by is None:
         return

@@ -15,6 +15,7 @@ from rag_context.ports.writing import Version
 from rag_context.stores.sqlite import changes, journal, vector_models
 from rag_context.stores.sqlite.database import Database, reading, reads, writing
 from rag_context.stores.sqlite.document_ports import SqliteDocuments
+from rag_context.stores.sqlite.document_rows import INDEXED, PENDING
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.following import IndexInMemory
 from rag_context.stores.sqlite.memory.search_ports import SqliteVectors
@@ -120,11 +121,21 @@ class SqliteDocumentWriter:
         analysed = await asyncio.to_thread(changes.analysed_terms, chunks)
         return await self._database.write(partial(changes.rechunk_document, Version(document, chunks), analysed))
 
-    async def mark_indexed(self, document_id: str, content_hash: str, made_by: str | None = None) -> bool:
-        return await self._database.write(partial(changes.mark_document_indexed, document_id, content_hash, made_by))
+    @writing
+    def mark_indexed(
+        self, connection: sqlite3.Connection, document_id: str, content_hash: str, made_by: str | None = None
+    ) -> bool:
+        changes.check_model(made_by, connection)
+        version = (INDEXED, document_id, content_hash)
+        updated = connection.execute("UPDATE documents SET status = ? WHERE id = ? AND content_hash = ?", version)
+        return updated.rowcount > 0
 
-    async def mark_pending(self, document_ids: Collection[str]) -> None:
-        await self._database.write(partial(changes.mark_documents_pending, list(document_ids)))
+    @writing
+    def mark_pending(self, connection: sqlite3.Connection, document_ids: Collection[str]) -> None:
+        connection.execute(
+            "UPDATE documents SET status = ? WHERE id IN (SELECT value FROM json_each(?)) AND status <> ?",
+            (PENDING, json.dumps(list(document_ids)), PENDING),
+        )
 
     async def delete(self, document_id: str) -> bool:
         return await self._database.write(partial(journal.delete_recorded, document_id, Cause.now()))

@@ -396,19 +396,14 @@ class MemoryIndex:
         numbers.standing[start:end] = [chunk.standing == 1 for chunk in chunks]
         numbers.origins[start:end] = [ORIGINS[Origin.stored(chunk.origin)] for chunk in chunks]
         numbers.live[start:end] = True
-        self._append_terms(start, chunks)
+        tenants = self._documents.tenants()[numbers.documents[start:end]]
+        for number in np.unique(tenants).tolist():
+            places = np.flatnonzero(tenants == number)
+            of_tenant = self._terms.setdefault(self._documents.tenant(number), TenantTerms())
+            of_tenant.append((start + places).astype(np.int32), [chunks[place].terms for place in places.tolist()])
         self._ids.extend([chunk.id for chunk in chunks])
         self._by_id.update(zip((chunk.id for chunk in chunks), range(start, end), strict=True))
         self._live += len(chunks)
-
-    def _append_terms(self, start: int, chunks: Sequence[StoredChunk]) -> None:
-        """The terms of new rows, from `start` on, to those of their tenants."""
-        end = start + len(chunks)
-        numbers = self._documents.tenants()[self._rows.documents[start:end]]
-        for number in np.unique(numbers).tolist():
-            places = np.flatnonzero(numbers == number)
-            of_tenant = self._terms.setdefault(self._documents.tenant(number), TenantTerms())
-            of_tenant.append((start + places).astype(np.int32), [chunks[place].terms for place in places.tolist()])
 
     def _put_vectors(self, vectors: Sequence[StoredVector]) -> None:
         """Those of chunks that were deleted since are left out."""

@@ -258,8 +258,12 @@ class DocumentColumns:
         """`(n,)`, which documents `where` lets through; None if it lets all through. Times are those of chunks."""
         size = len(self._ids)
         masks: list[Mask] = []
-        for codes, field, value in self._equalities(where):
-            number = codes.find(value)
+        equal: list[tuple[Any, int, object]] = [(self._tenants, _TENANT, tenant_values(where.tenant))]
+        for name, value in where.equal():
+            field = _TEXTS.get(name, _SOURCE)
+            equal.append((self._sources if field == _SOURCE else self._texts[field], field, value))
+        for codes, field, sought in equal:
+            number = codes.find(sought)
             if number is None:
                 return np.zeros(size, dtype=np.bool_)
             # With one value in the whole column, such as the only tenant, all rows match: no pass is needed.
@@ -293,13 +297,6 @@ class DocumentColumns:
         names = (project, branch, path_hash, kind or "", session or "", source, tags)
         thread, shelved_at = self.thread(row), int(self._shelved[row])
         return DocumentFields(int(self._keys[row]), self._ids[row], *names, thread, shelved_at, tuple(stated))
-
-    def _equalities(self, where: Filter) -> list[tuple[Codes[object], int, object]]:
-        equal: list[tuple[Any, int, object]] = [(self._tenants, _TENANT, tenant_values(where.tenant))]
-        for name, value in where.equal():
-            field = _TEXTS.get(name, _SOURCE)
-            equal.append((self._sources if field == _SOURCE else self._texts[field], field, value))
-        return equal
 
     def _among(self, field: int, values: int, numbers: NDArray[np.int32]) -> Mask:
         # A table of all numbers and one gather: the cost does not depend on how many of them are allowed, such as the

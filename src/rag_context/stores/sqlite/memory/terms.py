@@ -13,6 +13,7 @@ BM25 of all chunks is added up term by term: the same numbers, to the last bit, 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,13 +117,10 @@ class Postings:
             self._tail, self._tail_size = [], 0
             # Merged only now: merging at each piece would copy all postings again and again.
             while len(self._pieces) > MOST_PIECES:
-                self._merge_smallest()
-
-    def _merge_smallest(self) -> None:
-        """Merge two neighbours, so that rows keep ascending from piece to piece."""
-        sizes = [len(piece.rows) for piece in self._pieces]
-        first = min(range(len(sizes) - 1), key=lambda i: sizes[i] + sizes[i + 1])
-        self._pieces[first : first + 2] = [_merged(*self._pieces[first : first + 2])]
+                # Two neighbours, the smallest, so that rows keep ascending from piece to piece.
+                sizes = [len(one.rows) + len(two.rows) for one, two in pairwise(self._pieces)]
+                first = sizes.index(min(sizes))
+                self._pieces[first : first + 2] = [_merged(*self._pieces[first : first + 2])]
 
     def of(self, term: str) -> Iterator[tuple[Rows, Counts]]:
         """The rows that hold `term`, and how often, in one or several parts."""
