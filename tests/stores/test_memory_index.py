@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag_context.domain import text as domain_text
 from rag_context.domain.documents import DEFAULT_TENANT, Tenant
 from rag_context.domain.search import ChunkRef, Filter, Neighbours, VectorHit
 from rag_context.domain.vectors import Matrix, Vector
@@ -292,7 +293,7 @@ def test_postings_are_those_of_the_rows_whatever_the_pieces(batches: list[list[s
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(postings, "TAIL", 8)
         patch.setattr(postings, "MOST_PIECES", 2)
-        patch.setattr(postings, "term_key", int)
+        patch.setattr(domain_text, "term_key", int)
         index, rows = postings.Postings(), list[set[int]]()
         for batch in batches:
             index.append(len(rows), [of_row(len(rows) + place, keys) for place, keys in enumerate(batch)])
