@@ -21,7 +21,8 @@ import onnxruntime
 from benchmarks.open_sets import write_open_sets
 
 from rag_context.domain.vectors import Matrix
-from rag_context.embedders.onnx_model import BUNDLED, ModelTokenizer, session_options
+from rag_context.embedders.model_tokenizer import ModelTokenizer
+from rag_context.embedders.onnx_model import BUNDLED, session_options
 from rag_context.evaluation.datasets import EvidenceSet, load_set
 from rag_context.evaluation.evidence_quality import Measured, evaluate_evidence
 from rag_context.evaluation.quality import open_measured

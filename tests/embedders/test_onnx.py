@@ -13,8 +13,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from rag_context.embedders.model_tokenizer import ModelTokenizer
 from rag_context.embedders.onnx import BUNDLED, OnnxEmbedder
-from rag_context.embedders.onnx_model import ModelTokenizer
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendStartingError, BackendUnavailableError
 from rag_context.ports.models import Embedder
 

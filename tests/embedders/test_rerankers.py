@@ -13,7 +13,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from rag_context.embedders.onnx_model import BUNDLED, ModelTokenizer
+from rag_context.embedders.model_tokenizer import ModelTokenizer
+from rag_context.embedders.onnx_model import BUNDLED
 from rag_context.embedders.rerankers import PROBE, CrossEncoder, RerankServer
 from rag_context.errors import (
     BackendDataError,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag_context.embedders.model_tokenizer import ModelTokenizer
 from rag_context.embedders.onnx import BUNDLED, OnnxEmbedder
-from rag_context.embedders.onnx_model import ModelTokenizer
 from rag_context.errors import BackendUnavailableError
 from rag_context.ports.models import Tokenizer
 

@@ -1,5 +1,7 @@
 """Cutting to size (C-1)."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +10,7 @@ from rag_context.ingest.chunking.chunker import MOST_PARTS, ChunkSizes, Packer, 
 from rag_context.ingest.chunking.prose import boundaries
 from rag_context.ingest.chunking.text_blocks import Boundary, Ruler, Strength
 from rag_context.ports.models import Tokenizer
-from tests.ingest.tokens import Characters, Words, count
+from tests.ingest.tokens import Characters, WordPieces, Words, count, word_pieces
 
 
 def pieces(
@@ -176,3 +178,32 @@ def test_structure_makes_no_more_chunks_than_a_document_may_have(kind: str, unit
     spans = split(text, content_type=kind, source="parts.md", tokenizer=Words(), window=256)
     assert "".join(text[span.start : span.end] for span in spans) == text
     assert len(spans) < MOST_PARTS // 4
+
+
+class Apart(WordPieces):
+    """The bundled model's tokenizer, which says that white space parts its tokens, and counts its runs."""
+
+    splits_at_spaces = True
+    runs = 0
+
+    def offsets(self, text: str) -> Sequence[tuple[int, int]]:
+        self.runs += 1
+        return super().offsets(text)
+
+
+APART = Apart()
+
+
+@given(
+    st.text(alphabet=st.sampled_from("ab. \n\t\x1c,-(漢。\u0301\u200béİ😀한"), max_size=300),
+    st.integers(1, 30),
+    st.integers(0, 3),
+)
+def test_what_white_space_parts_is_cut_as_if_it_was_measured_again(text: str, size: int, overlap: int) -> None:
+    assert pieces(text, size, overlap, tokenizer=APART) == pieces(text, size, overlap, tokenizer=word_pieces())
+
+
+def test_a_text_of_whole_sentences_is_tokenised_once() -> None:
+    tokenizer = Apart()
+    assert len(pieces(sentence(3) * 20, 10, tokenizer=tokenizer)) > 5
+    assert tokenizer.runs == 1

@@ -285,7 +285,7 @@ KEYS = [0, 1, 2, 7, 1 << 40, (1 << 40) + 1, 1 << 63, (1 << 64) - 1]
 
 
 def of_row(row: int, keys: set[int]) -> bytes:
-    return np.array([(key, row % 5 + 1) for key in sorted(keys)], postings.STORED).tobytes()
+    return np.array([(key, row % 5 + 1) for key in sorted(keys)], domain_text.STORED_TERMS).tobytes()
 
 
 @given(batches=st.lists(st.lists(st.sets(st.sampled_from(KEYS)), min_size=1, max_size=9), max_size=12))

@@ -12,9 +12,11 @@ Framework: BM25 and Beyond" (2009), with the idf that cannot be negative (Lucene
 
 import math
 import re
+import struct
 import threading
 import unicodedata
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -188,6 +190,19 @@ def term_key(term: str) -> int:
     kept, loaded or agreed on between processes.
     """
     return int.from_bytes(blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+STORED_TERMS = np.dtype([("term", "<u8"), ("count", "<u2")])
+"""The layout of packed terms, ascending."""
+
+MOST_COUNTED = 65_535
+_PAIR = struct.Struct("<QH")
+
+
+def packed_terms(words: Sequence[str]) -> tuple[int, bytes]:
+    """How many terms a chunk has, and each distinct one with its count, as `STORED_TERMS`."""
+    counted = sorted((term_key(word), min(count, MOST_COUNTED)) for word, count in Counter(words).items())
+    return len(words), b"".join([_PAIR.pack(*pair) for pair in counted])
 
 
 MOST_DIFFERENT_BITS = 3

@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
+from rag_context.embedders.model_tokenizer import ModelTokenizer
 from rag_context.embedders.model_vectors import Checker
-from rag_context.embedders.onnx_model import BUNDLED, ModelTokenizer, OnnxModel, load
+from rag_context.embedders.onnx_model import BUNDLED, OnnxModel, load
 from rag_context.errors import BackendStartingError, BackendUnavailableError
 from rag_context.ports.models import CONFIRMED
 

@@ -3,8 +3,7 @@
 import hashlib
 import json
 import logging
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,73 +12,13 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
-from tokenizers import Encoding, Tokenizer
 
-from rag_context.domain.text import PIECE_CHARS, pieces
 from rag_context.domain.vectors import EmbeddingModel, Vector
+from rag_context.embedders.model_tokenizer import COMPONENT, ModelTokenizer
 from rag_context.embedders.profiles import profile
 from rag_context.errors import BackendRejectedError, BackendUnavailableError
 
 logger = logging.getLogger(__name__)
-
-
-COMPONENT = "embedder"
-
-_SURROGATES = re.compile("[\ud800-\udfff]")
-"""Lone surrogates are legal in JSON but in no encoding; the tokenizer rejects a text that contains one."""
-
-
-class ModelTokenizer:
-    """Cuts text as the model does; fits `ports.Tokenizer`. Any thread may use it."""
-
-    def __init__(self, path: Path) -> None:
-        """Read the file. Raises: BackendUnavailableError where it is missing or no tokenizer."""
-        try:
-            self._tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises nothing narrower
-            raise BackendUnavailableError(
-                COMPONENT, f"cannot read the tokenizer {str(path)!r} ({error}): put the model's tokenizer.json there"
-            ) from error
-        # The published file pads to 128 and cuts at 128, half of what the model reads.
-        self._tokenizer.no_padding()
-        self._tokenizer.no_truncation()
-
-    def offsets(self, text: str) -> Sequence[tuple[int, int]]:
-        if len(text) <= PIECE_CHARS:
-            return self._encoding(text).offsets
-        spans: list[tuple[int, int]] = []
-        for start, end in pieces(text):
-            spans += [(start + first, start + last) for first, last in self._encoding(text[start:end]).offsets]
-        return spans
-
-    def count(self, texts: Sequence[str]) -> Sequence[int]:
-        # The same pieces as `offsets` cuts: without white space at their edges, others would have other tokens.
-        parts = [(number, text[start:end]) for number, text in enumerate(texts) for start, end in pieces(text)]
-        encodings = self._tokenizer.encode_batch_fast(
-            [without_surrogates(part) for _, part in parts], add_special_tokens=False
-        )
-        counts = [0] * len(texts)
-        for (number, _), encoding in zip(parts, encodings, strict=True):
-            counts[number] += len(encoding)
-        return counts
-
-    def encode(self, text: str, window: int) -> tuple[list[int], bool]:
-        """Token ids of at most `window` tokens between the special ones, and whether any were cut off."""
-        encoding = self._encoding(text)
-        cut = len(encoding.ids) > window
-        if cut:
-            encoding.truncate(window)
-        return self._tokenizer.post_process(encoding).ids, cut
-
-    def _encoding(self, text: str) -> Encoding:
-        # `encode` holds the GIL, which stalls the event loop for 0.7 s on a megabyte of text; a batch of one does not.
-        (encoding,) = self._tokenizer.encode_batch([without_surrogates(text)], add_special_tokens=False)
-        return encoding
-
-
-def without_surrogates(text: str) -> str:
-    """A text that tokenizers accept: lone surrogates are legal in Python and in no encoding."""
-    return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 BUNDLED = Path(__file__).parent / "minilm"

@@ -13,8 +13,9 @@ from functools import cached_property
 import numpy as np
 
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
+from rag_context.embedders.model_tokenizer import ModelTokenizer
 from rag_context.embedders.model_vectors import Checker
-from rag_context.embedders.onnx_model import BUNDLED, ModelTokenizer
+from rag_context.embedders.onnx_model import BUNDLED
 from rag_context.embedders.served_model import COMPONENT, EmbeddingApi, EncodingFormat, ServedModel, SingleFlight
 from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, BackendUnavailableError
 from rag_context.openai_server import InputTooLongError

@@ -15,7 +15,8 @@ from pydantic.aliases import AliasChoices
 from pydantic.fields import Field
 from tokenizers import Tokenizer
 
-from rag_context.embedders.onnx_model import INPUTS, RUN_FAILURES, session_options, without_surrogates
+from rag_context.embedders.model_tokenizer import without_surrogates
+from rag_context.embedders.onnx_model import INPUTS, RUN_FAILURES, session_options
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendStartingError, BackendUnavailableError
 from rag_context.openai_server import OpenAIServer, Use
 

@@ -26,7 +26,7 @@ from rag_context.errors import (
 from rag_context.ingest.chunk_context import cut_alike
 from rag_context.ingest.chunking.syntax import Outline, marks
 from rag_context.ingest.redaction import Redactor
-from rag_context.ingest.submissions import BatchEntry, Preparation, Receipt, Submission
+from rag_context.ingest.submissions import Ahead, BatchEntry, Preparation, Receipt, Submission
 from rag_context.ingest.text_vectors import SLICE_S, ReusableVectors, TextVectors, UnfinishedVectors, stacked
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore
@@ -71,12 +71,13 @@ class Indexer:
         journal: Journal | None = None,
         try_write: Callable[[], Awaitable[None]] | None = None,
         outline: Outline = marks,
+        ahead: Ahead | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._embedder = embedder
         self._texts = TextVectors(embedder, embedding)
-        self._preparation = Preparation(embedder, policy.window, policy.redactor, now, outline)
+        self._preparation = Preparation(embedder, policy.window, policy.redactor, now, outline, ahead)
         # A search with little time may have opened the breaker too soon: what is to be stored is tried all the same.
         self._documents = document_store.guard_bypassing_breaker(documents, STORE_S)
         self._writer = writer
@@ -124,7 +125,7 @@ class Indexer:
         """
         timeout_s = max(self._policy.timeout_s, at_least_s)
         deadline = Deadline.after(timeout_s, self._clock)
-        identified = await self._preparation.identified([each.document for each in submissions])
+        identified = await self._preparation.identified(submissions)
         results: list[Receipt | Exception | None] = [
             each if isinstance(each, Exception) else None for each in identified
         ]
@@ -279,7 +280,7 @@ class Indexer:
             if isinstance(each, Exception):
                 entry.written = each
             else:
-                entry.document, entry.chunks = each.document, each.chunks
+                entry.document, entry.chunks, entry.terms = each.document, each.chunks, each.terms
         entries = [entry for entry in entries if entry.document is not None]
         timeout_s = max(deadline.remaining_s, least_s)  # the time for chunking does not count against the embedder
         await self._embed(entries, Deadline.after(timeout_s, self._clock))

@@ -4,12 +4,13 @@
 documents that come together are prepared by one call: passing a short text to a thread costs more than the work.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
-from typing import TypeVar
+from pathlib import Path
+from typing import TypeAlias, TypeVar
 
 from rag_context.domain.documents import (
     CHAT,
@@ -28,9 +29,9 @@ from rag_context.domain.text import terms
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendError, ForgottenError
 from rag_context.ingest.chunk_context import chunks_of, origin_of, similarity_hash, title_of
-from rag_context.ingest.chunking.syntax import Outline
+from rag_context.ingest.chunking.syntax import Outline, marks
 from rag_context.ingest.redaction import Redactor
-from rag_context.ports.models import Embedder
+from rag_context.ports.models import Embedder, Tokenizer
 from rag_context.ports.writing import Version
 from rag_context.resilience.admission import Computing
 
@@ -82,6 +83,10 @@ class Submission:
     defer_vectors: bool = False
     revision: Revision = PLAIN
 
+    @property
+    def is_deferred(self) -> bool:
+        return self.defer_vectors and not self.reuse_from
+
 
 @dataclass(frozen=True, slots=True)
 class Identified:
@@ -91,14 +96,32 @@ class Identified:
     content_hash: str
     document: DocumentInput
     redactions: Mapping[str, int]
+    prepared: "Prepared | None" = None
+    """Where that was made by the way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A document as it will be stored, and its chunks."""
+    """A document as it will be stored, its chunks, and their terms where they are known (`Version.terms`)."""
 
     document: Document
     chunks: Sequence[Chunk]
+    terms: Sequence[tuple[int, bytes]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Documents to prepare in another process, and for which model; `tokenizer` is its file."""
+
+    tokenizer: Path
+    window: int
+    redactor: Redactor
+    now: datetime
+    documents: Sequence[DocumentInput]
+
+
+Ahead: TypeAlias = Callable[[Task], Awaitable[Sequence[Identified | None]]]
+"""Prepares documents elsewhere; None for those that have to be prepared here."""
 
 
 @dataclass(slots=True)
@@ -113,6 +136,7 @@ class BatchEntry:
     stored: Stored | None = None
     document: Document | None = None
     chunks: Sequence[Chunk] = ()
+    terms: Sequence[tuple[int, bytes]] | None = None
     vectors: Matrix | None = None
     made_by: str | None = None
     warning: str | None = None
@@ -125,7 +149,7 @@ class BatchEntry:
 
     @property
     def is_deferred(self) -> bool:
-        return self.submission.defer_vectors and self.stored is None and not self.submission.reuse_from
+        return self.submission.is_deferred and self.stored is None
 
     @property
     def is_unchanged(self) -> bool:
@@ -140,7 +164,7 @@ class BatchEntry:
 
     def version(self) -> Version:
         assert self.document is not None  # noqa: S101  (prepared before)
-        return Version(self.document, self.chunks, self.vectors, self.made_by, self.submission.revision)
+        return Version(self.document, self.chunks, self.vectors, self.made_by, self.submission.revision, self.terms)
 
     def result(self, duplicates: Sequence[str]) -> Receipt | Exception:
         """The receipt, or why it could not be stored; `duplicates` are ids of near-duplicates."""
@@ -171,71 +195,105 @@ class BatchEntry:
 
 
 class Preparation:
-    """Prepares documents for one embedder."""
+    """Prepares documents for one embedder.
+
+    `ahead` prepares documents of large folders in other processes, `now` is the wall clock.
+    """
 
     def __init__(
-        self, embedder: Embedder, window: int, redactor: Redactor, now: Callable[[], datetime], outline: Outline
+        self,
+        embedder: Embedder,
+        window: int,
+        redactor: Redactor,
+        now: Callable[[], datetime],
+        outline: Outline,
+        ahead: Ahead | None = None,
     ) -> None:
         self._embedder = embedder
         self._window = window
         self._redactor = redactor
         self._now = now
         self._outline = outline
+        self._ahead = ahead
         self._computing = Computing()
 
-    async def identified(self, documents: Sequence[DocumentInput]) -> list[Identified | Exception]:
+    async def identified(self, submissions: Sequence[Submission]) -> list[Identified | Exception]:
         """Each document without its secrets, or why it is not accepted (InvalidInputError)."""
-        chars = sum(len(each.content) for each in documents)
-        return await self._computing.run(partial(attempted, self._identified, documents), chars=chars)
+        documents = [each.document for each in submissions]
+        made: Sequence[Identified | None] = [None] * len(documents)
+        path = self._embedder.tokenizer.path
+        if self._ahead is not None and path is not None and all(each.is_deferred for each in submissions):
+            made = await self._ahead(Task(path, self.window(), self._redactor, self._now(), documents))
+        left = [document for document, known in zip(documents, made, strict=True) if known is None]
+        work = partial(attempted, partial(identified, redactor=self._redactor), left)
+        here = iter(await self._computing.run(work, chars=sum(len(each.content) for each in left)) if left else ())
+        return [next(here) if known is None else known for known in made]
 
-    async def prepared(self, identified: Sequence[Identified]) -> list[Prepared | Exception]:
-        chars = sum(len(each.document.content) for each in identified)
-        return await self._computing.run(partial(attempted, self._prepared, identified), chars=chars)
+    async def prepared(self, known: Sequence[Identified]) -> list[Prepared | Exception]:
+        left = [each for each in known if each.prepared is None]
+        if not left:
+            return [each.prepared for each in known if each.prepared is not None]
+        chars = sum(len(each.document.content) for each in left)
+        here = iter(await self._computing.run(partial(attempted, self._prepared, left), chars=chars))
+        return [next(here) if each.prepared is None else each.prepared for each in known]
 
     async def chunks(self, document: Document, embedder: Embedder | None = None) -> list[Chunk]:
         """The chunks of a document, for another embedder if one is given."""
-        work = partial(self._chunks, document, embedder or self._embedder)
+        embedder = embedder or self._embedder
+        work = partial(chunks_of, document, embedder.tokenizer, self.window(embedder), self._outline)
         return await self._computing.run(work, chars=len(document.content))
 
-    def _chunks(self, document: Document, embedder: Embedder) -> list[Chunk]:
+    def window(self, embedder: Embedder | None = None) -> int:
+        """The tokens that a chunk may have."""
         try:
-            window = embedder.model.window
+            return (embedder or self._embedder).model.window
         except BackendError:
             # The document is stored without vectors. `complete` cuts it again if the model's window is another one.
-            window = self._window
-        return chunks_of(document, embedder.tokenizer, window, self._outline)
+            return self._window
 
-    def _identified(self, document: DocumentInput) -> Identified:
-        clean, redactions = self._redactor.document(document)
-        clean = replace(clean, origin=origin_of(clean))
-        # By the source as it was submitted: two sources that differ in a secret alone are two documents.
-        id_ = document_id(replace(document, content=clean.content))
-        return Identified(id_, content_hash(clean), clean, redactions)
+    def _prepared(self, known: Identified) -> Prepared:
+        return prepared(known, self._embedder.tokenizer, self.window(), self._now(), self._outline)
 
-    def _prepared(self, identified: Identified) -> Prepared:
-        submitted, now = identified.document, self._now()
-        document = Document(
-            id=identified.id,
-            tenant=submitted.tenant,
-            content_type=submitted.content_type,
-            session_id=submitted.session_id,
-            source=submitted.source,
-            title=title_of(
-                submitted.content, submitted.source, submitted.content_type, submitted.metadata, submitted.channel
-            ),
-            content=submitted.content,
-            content_hash=identified.content_hash,
-            timestamp=now,
-            occurred_at=event_time(submitted, now),
-            metadata=submitted.metadata,
-            thread=submitted.session_id
-            if submitted.content_type == CHAT and submitted.channel is Channel.TOOL
-            else None,
-            similarity_hash=similarity_hash(terms(submitted.content)),
-            message_times=submitted.message_times,
-            origin=submitted.origin or Origin.UNKNOWN,
-        )
-        return Prepared(document, self._chunks(document, self._embedder))
+
+def identified(document: DocumentInput, redactor: Redactor | None) -> Identified:
+    """A document without its secrets, and which one it is. Raises: InvalidInputError."""
+    clean, redactions = (document, {}) if redactor is None else redactor.document(document)
+    clean = clean if clean.origin is not None else replace(clean, origin=origin_of(clean))
+    # By the source as it was submitted: two sources that differ in a secret alone are two documents.
+    id_ = document_id(replace(document, content=clean.content))
+    return Identified(id_, content_hash(clean), clean, redactions)
+
+
+def prepared(known: Identified, tokenizer: Tokenizer, window: int, now: datetime, outline: Outline = marks) -> Prepared:
+    """A document as it will be stored, with its chunks; blocking."""
+    submitted = known.document
+    title = title_of(submitted.content, submitted.source, submitted.content_type, submitted.metadata, submitted.channel)
+    similarity = similarity_hash(terms(submitted.content))
+    document = stored_document(known, now, title, event_time(submitted, now), similarity)
+    return Prepared(document, chunks_of(document, tokenizer, window, outline))
+
+
+def stored_document(known: Identified, now: datetime, title: str, occurred_at: datetime, similarity: int) -> Document:
+    """A submitted document with what was found in its text."""
+    submitted = known.document
+    in_thread = submitted.content_type == CHAT and submitted.channel is Channel.TOOL
+    return Document(
+        id=known.id,
+        tenant=submitted.tenant,
+        content_type=submitted.content_type,
+        session_id=submitted.session_id,
+        source=submitted.source,
+        title=title,
+        content=submitted.content,
+        content_hash=known.content_hash,
+        timestamp=now,
+        occurred_at=occurred_at,
+        metadata=submitted.metadata,
+        thread=submitted.session_id if in_thread else None,
+        similarity_hash=similarity,
+        message_times=submitted.message_times,
+        origin=submitted.origin or Origin.UNKNOWN,
+    )
 
 
 def attempted(work: Callable[[T], R], items: Sequence[T]) -> list[R | Exception]:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
@@ -16,6 +17,12 @@ CONFIRM_TIMEOUT_S = 0.25
 
 class Tokenizer(Protocol):
     """Cuts text as the embedder does."""
+
+    path: Path | None = None
+    """Its file, from which another process can load the same; None: it exists in this process only."""
+
+    splits_at_spaces: bool = False
+    """Whether white space parts tokens whatever stands around it: a stretch between spaces has its tokens alone too."""
 
     def offsets(self, text: str) -> Sequence[tuple[int, int]]:
         """Character span of every token of `text`, in order; special tokens excluded, nothing truncated."""

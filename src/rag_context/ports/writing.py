@@ -26,6 +26,8 @@ class Version:
     made_by: str | None = None
     """Fingerprint of the model that made the vectors, which must be the index's; None is not checked."""
     revision: Revision = PLAIN
+    terms: Sequence[tuple[int, bytes]] | None = None
+    """Of each chunk, as `text.packed_terms` makes them of its terms, where they are known; else the store does."""
 
 
 class IndexWriter(Protocol):

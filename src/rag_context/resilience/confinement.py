@@ -16,8 +16,6 @@ if sys.platform != "win32":
 
 _LENGTH = struct.Struct(">I")
 MAX_FRAME_BYTES = 1 << 30
-_NICE = 10
-"""The niceness of a worker, so that searches go first."""
 _FORBIDDEN = (
     "socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.startfile", "os.system",
     "urllib.", "http.", "ftplib.", "webbrowser.",
@@ -37,6 +35,8 @@ class ProcessLimits:
     wall_s: float = 180.0
     memory_bytes: int = 208 << 20
     unpacked_bytes: int = 256 << 20
+    niceness: int = 10
+    """So that searches go first."""
 
 
 class ByteSource(Protocol):
@@ -87,7 +87,7 @@ def confine(limits: ProcessLimits) -> None:
     # An audit hook cannot be removed, whatever a file makes a library do.
     sys.addaudithook(_deny)
     if sys.platform != "win32":
-        os.nice(_NICE)
+        os.nice(limits.niceness)
         # A core dump would hold the content of the file.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if sys.platform != "darwin":  # where a limit below what is mapped already is an error

@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from threading import BoundedSemaphore, Lock, Timer
@@ -35,8 +35,11 @@ class WorkersClosedError(Exception):
 class WorkerProcesses:
     """At most `workers` processes, each of which serves many requests. Use as a context manager."""
 
-    def __init__(self, module: str, limits: ProcessLimits, *, workers: int = 2) -> None:
+    def __init__(
+        self, module: str, limits: ProcessLimits, *, workers: int = 2, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._module = module
+        self._environment = dict(environment or {})
         self._limits = limits
         self._places = BoundedSemaphore(workers)
         self._lock = Lock()
@@ -50,15 +53,20 @@ class WorkerProcesses:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
+    def end_idle(self) -> None:
+        """End the processes that have nothing to do; the next request starts one again."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.end()
+
     def close(self) -> None:
         """End the processes, also those at work: a command that is ended does not wait for what they read."""
         with self._lock:
             self._is_closed = True
-            idle, self._idle = self._idle, []
             for worker in self._busy:
                 worker.kill()
-        for worker in idle:
-            worker.end()
+        self.end_idle()
 
     @contextmanager
     def worker(self) -> Iterator["Worker"]:
@@ -84,7 +92,7 @@ class WorkerProcesses:
     def _taken(self) -> "Worker":
         with self._lock:
             worker = self._idle.pop() if self._idle else None
-        worker = worker or Worker(self._module, self._limits)
+        worker = worker or Worker(self._module, self._limits, self._environment)
         with self._lock:
             if not self._is_closed:
                 self._busy.add(worker)
@@ -104,7 +112,7 @@ class WorkerProcesses:
 class Worker:
     """One process; `is_ready` for the next request, which its user says after an answer that is complete."""
 
-    def __init__(self, module: str, limits: ProcessLimits) -> None:
+    def __init__(self, module: str, limits: ProcessLimits, environment: dict[str, str]) -> None:
         self.is_ready = True
         self._limits = limits
         path = [place for place in sys.path if place]
@@ -116,9 +124,9 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                # No environment: a worker that a file takes over finds no keys in it. A process group of its own:
-                # Ctrl-C reaches the command only, which ends its workers.
-                env=None if is_windows else {},
+                # Nothing of this process's environment: a worker that a file takes over finds no keys in it. A process
+                # group of its own: Ctrl-C reaches the command only, which ends its workers.
+                env=None if is_windows else environment,
                 process_group=None if is_windows else 0,
             )
         except OSError as error:

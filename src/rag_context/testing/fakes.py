@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Generic, TypeVar, cast
 
 import numpy as np
@@ -18,6 +19,9 @@ T = TypeVar("T")
 
 class WordTokenizer:
     """One token per word."""
+
+    path: Path | None = None
+    splits_at_spaces: bool = True
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """The character span of every word, separated by white space."""

@@ -20,6 +20,7 @@ from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.errors import ConfigurationError
 from rag_context.ingest.chunking.code import SyntaxProcesses
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
+from rag_context.ingest.preparing import PreparingProcesses
 from rag_context.ingest.redaction import RedactionMode, Redactor
 from rag_context.ingest.text_vectors import ReusableVectors
 from rag_context.memory.background_maintenance import BackgroundMaintenance, Duties
@@ -184,6 +185,7 @@ async def _opened(
             stores,
             cached,
             stack.enter_context(SyntaxProcesses()),
+            stack.enter_context(PreparingProcesses("rag_context.wiring.preparing", workers=_cores(settings))),
             shared,
             reranking,
             settings,
@@ -230,6 +232,7 @@ def _dependencies(
     stores: Stores,
     embedder: CachedEmbedder,
     syntax: SyntaxProcesses,
+    preparing: PreparingProcesses,
     shared: SecondLevel | None,
     reranking: Reranking | None,
     settings: Settings,
@@ -240,7 +243,7 @@ def _dependencies(
 ) -> Dependencies:
     bound = BoundEmbedder(embedder, stores.registry, stores.rebuilder, open_former)
     backends = _backends(stores, bound)
-    indexer = _indexer(stores, backends, syntax, settings)
+    indexer = _indexer(stores, backends, syntax, preparing, settings)
     rebuilding = (
         Rebuilding(stores.rebuilder, embedder, bound, indexer, begin_on_mismatch=begin_on_mismatch)
         if stores.rebuilder is not None
@@ -310,7 +313,9 @@ def _backends(stores: Stores, bound: BoundEmbedder) -> Backends:
     )
 
 
-def _indexer(stores: Stores, backends: Backends, syntax: SyntaxProcesses, settings: Settings) -> Indexer:
+def _indexer(
+    stores: Stores, backends: Backends, syntax: SyntaxProcesses, preparing: PreparingProcesses, settings: Settings
+) -> Indexer:
     return Indexer(
         embedder=backends.embedder,
         embedding=backends.embedding,
@@ -325,6 +330,7 @@ def _indexer(stores: Stores, backends: Backends, syntax: SyntaxProcesses, settin
         journal=stores.journal,
         try_write=stores.writes.get("documents"),
         outline=syntax.outline,
+        ahead=preparing.prepared,
     )
 
 
@@ -348,7 +354,7 @@ def _monitored(
 def _admissions(settings: Settings) -> Admissions:
     """The limits of what runs at once: as many searches as meet their deadline, and few enough writes beside them."""
     admission, deadline_s = settings.admission, settings.search.deadline_ms / 1000.0
-    cores = max((os.cpu_count() or 1) // settings.server.workers, 1)
+    cores = _cores(settings)
     searches = (
         FixedLimit(admission.searches)
         if admission.searches
@@ -364,6 +370,11 @@ def _admissions(settings: Settings) -> Admissions:
         searches=Admission("searches", searches, bounds),
         writes=Admission("writes", FixedLimit(admission.writes or cores + 1), bounds),
     )
+
+
+def _cores(settings: Settings) -> int:
+    """Those of this process, where several share the machine."""
+    return max((os.cpu_count() or 1) // settings.server.workers, 1)
 
 
 def _embedder_title(settings: Settings) -> str:

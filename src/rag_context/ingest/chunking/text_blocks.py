@@ -24,6 +24,8 @@ LONG_RUN_CHARS = 32
 """Longest run of characters that may pass as one token; the longest piece in BERT's vocabulary has 18."""
 
 ZERO_WIDTH_JOINER = "\u200d"
+_SPACES = frozenset(" \t\n\r")
+"""White space to every tokenizer; of other characters that Python calls so, some are dropped, and join words."""
 
 Range = tuple[int, int]
 
@@ -76,6 +78,8 @@ class Ruler:
             piece = self.text[start:end]
             if len(piece) == len(self.text) and self._tokens <= tokens:  # measured already, with the white space
                 break
+            if self._tokenizer.splits_at_spaces and self._is_apart(start, end) and self.count(start, end) <= tokens:
+                break
             # Nearly every piece fits at once, and counting is cheaper than making spans.
             (count,) = self._tokenizer.count([piece.strip()])
             if count <= tokens:
@@ -85,6 +89,11 @@ class Ruler:
             read = len(piece) - len(piece.lstrip()) + spans[tokens][0]
             end = self.between_characters(start, max(start + 1, min(start + read, end - 1)))
         return end
+
+    def _is_apart(self, start: int, end: int) -> bool:
+        """Whether white space parts a stretch from the rest of the text: what was measured in the text holds."""
+        edges = ((start, start == 0), (end, end == len(self.text)))
+        return all(is_end or not _SPACES.isdisjoint(self.text[edge - 1 : edge + 1]) for edge, is_end in edges)
 
     def between_characters(self, start: int, offset: int) -> int:
         """The last cut after `start`, up to `offset`, that parts no character from its marks or joiners."""

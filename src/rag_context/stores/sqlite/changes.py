@@ -8,14 +8,13 @@ from functools import cache
 import numpy as np
 
 from rag_context.domain.documents import Chunk, Document, Tenant, microseconds
-from rag_context.domain.text import terms
+from rag_context.domain.text import packed_terms, terms
 from rag_context.domain.vectors import Matrix
 from rag_context.ports.vector_checks import require_model, require_shape
 from rag_context.ports.writing import Version
 from rag_context.stores.sqlite.document_rows import INDEXED, PENDING, document_row, lenient
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.filters import tenant_values
-from rag_context.stores.sqlite.memory.terms import packed
 
 REMEMBERED_DELETIONS = 100_000
 """Processes further behind than this load their matrix again."""
@@ -29,7 +28,7 @@ WHERE c.document = ?
 """
 
 
-def write_document(version: Version, analysed: Sequence[list[str]], connection: sqlite3.Connection) -> bool:
+def write_document(version: Version, analysed: Sequence[tuple[int, bytes]], connection: sqlite3.Connection) -> bool:
     """Put a document in place of its earlier version; returns whether its vectors are stored too.
 
     Without vectors it is pending, and unchanged chunks keep theirs. `analysed` are the terms of each chunk.
@@ -51,7 +50,7 @@ def write_document(version: Version, analysed: Sequence[list[str]], connection: 
     return vectors is not None
 
 
-def rechunk_document(version: Version, analysed: Sequence[list[str]], connection: sqlite3.Connection) -> bool:
+def rechunk_document(version: Version, analysed: Sequence[tuple[int, bytes]], connection: sqlite3.Connection) -> bool:
     """As `write_document`, in place of this version only; False if it does not exist any more."""
     document = version.document
     row = connection.execute("SELECT content_hash FROM documents WHERE id = ?", (document.id,)).fetchone()
@@ -84,9 +83,9 @@ def attach_vectors(
     return True
 
 
-def analysed_terms(chunks: Sequence[Chunk]) -> list[list[str]]:
+def analysed_terms(version: Version) -> Sequence[tuple[int, bytes]]:
     """The terms of each chunk, as they are stored; not for the thread that writes, which others wait for."""
-    return [terms(chunk.searchable) for chunk in chunks]
+    return version.terms or [packed_terms(terms(chunk.searchable)) for chunk in version.chunks]
 
 
 def delete_document(document_id: str, connection: sqlite3.Connection) -> bool:
@@ -167,18 +166,18 @@ def _put_document(document: Document, status: str, connection: sqlite3.Connectio
 
 
 def _put_chunks(
-    key: int, chunks: Sequence[Chunk], analysed: Sequence[list[str]], connection: sqlite3.Connection
+    key: int, chunks: Sequence[Chunk], analysed: Sequence[tuple[int, bytes]], connection: sqlite3.Connection
 ) -> int:
     """Store chunks under keys of their own, one after the other; returns the first."""
     first = next_chunk_key(connection)
     rows: list[tuple[object, ...]] = []
     texts: list[tuple[object, ...]] = []
-    for number, (chunk, words) in enumerate(zip(chunks, analysed, strict=True), first):
+    for number, (chunk, (length, words)) in enumerate(zip(chunks, analysed, strict=True), first):
         span = chunk.span
         in_document = (chunk.position, span.start, span.end, span.start_line, span.end_line, span.heading)
         spoken = (microseconds(chunk.occurred_at), chunk.speaker, chunk.is_standing, chunk.origin)
-        rows.append((number, chunk.id, key, *in_document, len(words), *spoken))
-        texts.append((number, chunk.text, chunk.context, packed(words)))
+        rows.append((number, chunk.id, key, *in_document, length, *spoken))
+        texts.append((number, chunk.text, chunk.context, words))
     connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
     connection.executemany("INSERT INTO passages (chunk, text, context, terms) VALUES (?, ?, ?, ?)", texts)
     return first

@@ -88,9 +88,7 @@ class SqliteDocuments:
 
     async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
         chars = sum(len(version.document.content) for version in versions)
-        analysed = await self._computing.run(
-            lambda: [changes.analysed_terms(each.chunks) for each in versions], chars=chars
-        )
+        analysed = await self._computing.run(lambda: [changes.analysed_terms(each) for each in versions], chars=chars)
         cause = Cause.now()
         writes = [
             partial(journal.write_recorded, version, each, cause)
@@ -107,7 +105,7 @@ class SqliteDocuments:
 
     async def rechunk(self, version: Version) -> bool:
         chars = len(version.document.content)
-        analysed = await self._computing.run(partial(changes.analysed_terms, version.chunks), chars=chars)
+        analysed = await self._computing.run(partial(changes.analysed_terms, version), chars=chars)
         done = await self._database.write(partial(changes.rechunk_document, version, analysed))
         await self._memory.await_own_rows(len(version.chunks))
         return done

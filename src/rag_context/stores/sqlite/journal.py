@@ -137,7 +137,7 @@ def _worded(statement: str) -> str:
 
 
 def write_recorded(
-    version: Version, analysed: Sequence[list[str]], cause: Cause, connection: sqlite3.Connection
+    version: Version, analysed: Sequence[tuple[int, bytes]], cause: Cause, connection: sqlite3.Connection
 ) -> bool:
     """As `changes.write_document`, with an entry (`sql_journal.write_recorded`)."""
 

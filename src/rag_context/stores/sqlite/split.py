@@ -113,13 +113,15 @@ class SqliteDocumentWriter:
         self._database = database
 
     async def put(self, document: Document, chunks: Sequence[Chunk]) -> None:
-        analysed = await asyncio.to_thread(changes.analysed_terms, chunks)
-        work = partial(journal.write_recorded, Version(document, chunks), analysed, Cause.now())
+        version = Version(document, chunks)
+        analysed = await asyncio.to_thread(changes.analysed_terms, version)
+        work = partial(journal.write_recorded, version, analysed, Cause.now())
         await self._database.write(work)
 
     async def rechunk(self, document: Document, chunks: Sequence[Chunk]) -> bool:
-        analysed = await asyncio.to_thread(changes.analysed_terms, chunks)
-        return await self._database.write(partial(changes.rechunk_document, Version(document, chunks), analysed))
+        version = Version(document, chunks)
+        analysed = await asyncio.to_thread(changes.analysed_terms, version)
+        return await self._database.write(partial(changes.rechunk_document, version, analysed))
 
     @writing
     def mark_indexed(
@@ -154,7 +156,7 @@ class SqliteVectorBackend(SqliteVectors):
     async def put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> None:
         # Copies of passages are kept, so that content and terms are not needed.
         version = Version(replace(document, content=""), chunks, vectors)
-        await self._database.write(partial(changes.write_document, version, [[] for _ in chunks]))
+        await self._database.write(partial(changes.write_document, version, [(0, b"")] * len(chunks)))
 
     @writing
     def discard(self, connection: sqlite3.Connection, document_ids: Collection[str]) -> None:

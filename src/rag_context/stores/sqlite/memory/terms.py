@@ -26,11 +26,6 @@ Rows = NDArray[np.int32]
 Keys = NDArray[np.uint64]
 Counts = NDArray[np.uint16]
 
-STORED = np.dtype([("term", "<u8"), ("count", "<u2")])
-"""How a chunk's distinct terms are stored in the file, ascending."""
-
-MOST_COUNTED = 65_535
-
 MOST_PIECES = 8
 """A term is searched in each of them, which takes some microseconds."""
 
@@ -40,8 +35,7 @@ TAIL = 65_536
 
 def packed(words: Sequence[str]) -> bytes:
     """The terms of a chunk as they are stored: each distinct one and its count."""
-    counted = sorted((text.term_key(word), min(count, MOST_COUNTED)) for word, count in Counter(words).items())
-    return np.array(counted, dtype=STORED).tobytes()
+    return text.packed_terms(words)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +98,11 @@ class Postings:
 
     def append(self, first_row: int, stored: Sequence[object]) -> None:
         """Add the terms of new rows, `packed`, from `first_row` on; damaged ones, which `check` finds, are none."""
-        packs = [each if isinstance(each, bytes) and not len(each) % STORED.itemsize else b"" for each in stored]
-        sizes = [len(each) // STORED.itemsize for each in packs]
-        records = np.frombuffer(b"".join(packs), dtype=STORED)
+        packs = [
+            each if isinstance(each, bytes) and not len(each) % text.STORED_TERMS.itemsize else b"" for each in stored
+        ]
+        sizes = [len(each) // text.STORED_TERMS.itemsize for each in packs]
+        records = np.frombuffer(b"".join(packs), dtype=text.STORED_TERMS)
         if not len(records):
             return
         rows = np.repeat(np.arange(first_row, first_row + len(stored), dtype=np.int32), sizes)
