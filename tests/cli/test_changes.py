@@ -44,3 +44,12 @@ def test_what_is_forgotten_is_previewed_restored_and_purged(commands: Commands, 
     assert "purge" in commands("log").out
     assert commands("history", "00000000-0000-4000-8000-000000000000").status != 0
     assert commands("undo", "999").status != 0
+
+
+def test_what_probably_needs_a_decision_is_listed(commands: Commands, document: str) -> None:
+    assert commands("remember", "We retry a failed payment five times.").status == 0
+    listed = commands("review")
+    assert "newerValue" in listed.out
+    assert "3 documents examined" in listed.out
+    (found,) = commands("review", "--json").json()["suggestions"]
+    assert found["documents"][1]["documentId"] == document

@@ -278,6 +278,8 @@ def test_tools_are_listed_with_their_schemas(client: httpx2.Client) -> None:
         "rag_context_log",
         "rag_context_undo",
         "rag_context_forget",
+        "rag_context_review",
+        "rag_context_decide",
         "rag_context_get",
         "rag_context_list",
         "rag_context_similar",

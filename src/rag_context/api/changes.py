@@ -112,7 +112,9 @@ class LogEntry(wire.WireResponse):
     id: EntryId
     at: wire.UtcTime
     by: Annotated[str, Field(description="Name of the key, the agent or the client")]
-    operation: Literal["index", "replace", "correct", "pin", "delete", "forget", "expire", "purge", "undo", "restore"]
+    operation: Literal[
+        "index", "replace", "correct", "pin", "delete", "forget", "expire", "purge", "keep", "undo", "restore"
+    ]
     moves: Annotated[list[MoveInfo], Field(description=f"What it did to documents; {SHOWN_IDS} at most")]
     count: Annotated[wire.Count, Field(description="Number of its documents")]
     source: Annotated[str | None, Field(description="Source of the first, while it is stored")] = None

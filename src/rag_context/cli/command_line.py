@@ -69,6 +69,10 @@ _COMMANDS = {
         "Forget documents, after a list and a confirmation; `undo` restores them for 30 days, unless they are purged.",
     ),
     "log": ("change_commands:log", "List what was changed in the memory, newest first, and what of it can be undone."),
+    "review": (
+        "review:review",
+        "List what probably needs a decision, and at a terminal ask for it: contradictions, duplicates, and others.",
+    ),
     "undo": ("change_commands:undo", "Undo a change of the log; the undoing can be undone too."),
     "status": (
         "status:status",

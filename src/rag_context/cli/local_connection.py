@@ -24,7 +24,7 @@ _WITHOUT_MODEL = frozenset(
     operation.name
     for operation in (
         *(memory.GET, memory.LIST, memory.DELETE, memory.STATS, memory.INJECTIONS, memory.CLEAR_QUERIES),
-        *(memory.HISTORY, memory.LOG, memory.UNDO, memory.FORGET),
+        *(memory.HISTORY, memory.LOG, memory.UNDO, memory.FORGET, memory.REVIEW, memory.DECIDE),
     )
 )
 

@@ -28,6 +28,8 @@ class Action(StrEnum):
     FORGET = "forget"
     EXPIRE = "expire"
     PURGE = "purge"
+    KEEP = "keep"
+    """A decision that documents stay as they are; its reason is the kind of suggestion that is not made again."""
     UNDO = "undo"
     RESTORE = "restore"
     """An undo of an undo, or of forgetting."""
@@ -89,7 +91,7 @@ class Entry:
             places: where the documents of `ids_of` are now; without those that are not stored.
         """
         after = {move.after.id: move.after for move in self.moves if move.after is not None}
-        if self.action is Action.PIN or len(after) < len(self.moves) or not self.moves:
+        if self.action in {Action.PIN, Action.KEEP} or len(after) < len(self.moves) or not self.moves:
             return False
         return all(places.get(id_) == place for id_, place in after.items()) and all(
             move.before is None
@@ -120,6 +122,11 @@ class Change:
     undoes: int | None = None
     pins: bool = False
     """Whether the documents are pinned, because they would expire again."""
+
+    @property
+    def moves_nothing(self) -> bool:
+        """Whether documents stay where they are."""
+        return self.action in {Action.PIN, Action.KEEP}
 
     def noted(self, sequence: int) -> Entry:
         """The entry of this change."""

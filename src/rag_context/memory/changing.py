@@ -42,6 +42,8 @@ UNSUPPORTED = (
     "Corrections, forgetting, undo and expiry need one store for documents and vectors: the embedded one or PostgreSQL"
 )
 
+FILES = "The documents of this project are files: correct the file, and its document follows"
+
 RETENTION = "retention"
 """Who forgets what has expired."""
 
@@ -95,8 +97,7 @@ class Changes:
         request = await self._tenants.resolved(request)
         tenant = tenant_of(request)
         if tenant.has_files:
-            message = "The documents of this project are files: correct the file, and its document follows"
-            raise InvalidInputError(message, [FieldError("project", message)])
+            raise InvalidInputError(FILES, [FieldError("project", FILES)])
         old_id = request.document_id or await self._only_one(tenant, request.source or "")
         old = await self._queries.document(old_id, tenant)
         stated: dict[str, Any] = {} if request.agent is None else {"agent": request.agent}

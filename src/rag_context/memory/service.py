@@ -45,6 +45,7 @@ from rag_context.memory.index_maintenance import Reindexing
 from rag_context.memory.local_target import LocalTarget
 from rag_context.memory.meters import Meters, Readings
 from rag_context.memory.rebuilding import Rebuilding
+from rag_context.memory.review import Review
 from rag_context.memory.search_fetch import SearchFetch
 from rag_context.memory.telemetry import TIME_RANGES, Recorder, Telemetry, describe, describe_indexing
 from rag_context.ports.models import CONFIRMED, Tokenizer
@@ -188,6 +189,7 @@ class Service:
             now=now,
         )
         """Corrections, the journal and forgetting."""
+        self._review = Review(self.changes, backends, self._tenants, dependencies.repositories, clock=clock, now=now)
         self._receipts = None if dependencies.hooks is None else Receipts(dependencies.hooks.log, self._documents)
         self.hooks = None if dependencies.hooks is None else self._hook_answers(dependencies.hooks)
         """Answers hooks of agents; None if this service answers none."""
@@ -200,7 +202,9 @@ class Service:
         pair = SearchFetch(self.search, self.get)
         # Probes call `health` without a request.
         health: dict[str, Handler] = {memory.HEALTH.name: lambda _request, _context: self.health()}
-        return handlers_of(self, self.changes, self._receipts, projects, collections, *parts, pair) | health
+        return (
+            handlers_of(self, self.changes, self._review, self._receipts, projects, collections, *parts, pair) | health
+        )
 
     @performs(memory.SEARCH)
     async def search(self, request: SearchRequest, context: CallContext) -> SearchResponse:

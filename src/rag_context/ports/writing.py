@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Protocol, TypeAlias
 
 from rag_context.domain.documents import Chunk, Document, FileEntry, ProjectRecord, Shelf, StoredVectors, Tenant
-from rag_context.domain.journal import PLAIN, Change, Entry, Held, Link, Revision, Selection
+from rag_context.domain.journal import PLAIN, Action, Change, Entry, Held, Link, Revision, Selection
 from rag_context.domain.reports import Injection, IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 
@@ -80,8 +80,10 @@ class Journal(Protocol):
     What `IndexWriter` stores and deletes is recorded too, without a call of this port.
     """
 
-    async def entries(self, tenant: Tenant, *, before: int | None, limit: int) -> list[Entry]:
-        """The entries about a tenant, newest first; those before a sequence."""
+    async def entries(
+        self, tenant: Tenant, *, before: int | None, limit: int, action: Action | None = None
+    ) -> list[Entry]:
+        """The entries about a tenant, newest first; those before a sequence, and those of one action."""
         ...
 
     async def entry(self, sequence: int) -> Entry | None: ...

@@ -7,7 +7,7 @@ that others do not. What a file states counts where its time is its own; the tim
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rag_context.domain.documents import CHAT, CODE, Origin
@@ -158,6 +158,25 @@ def newer_first(
     rest = [result for row, result in enumerate(results) if row != anchor and row not in kept]
     position = anchor - sum(row < anchor for row in kept)
     return (*rest[:position], *above, marked, *rest[position:])
+
+
+def contradiction(later: str, earlier: str) -> tuple[str, str] | None:
+    """Two sentences, one of either text, that say nearly the same with other values; None where there are none."""
+    others = list(_valued(earlier))
+    for sentence, values, said in _valued(later):
+        for other, other_values, other_said in others:
+            alike = len(said & other_said) >= rules.ALIKE_SHARE * max(len(said), len(other_said), rules.ALIKE_TERMS)
+            if alike and values - other_values and other_values - values:
+                return sentence, other
+    return None
+
+
+def _valued(text: str) -> Iterator[tuple[str, frozenset[str], frozenset[str]]]:
+    """The sentences that hold a value: the sentence, its values, and the terms beside them."""
+    for sentence in _SENTENCE_END.split(_NO_STATEMENT.sub(" ", text)):
+        values = frozenset(match[0].lower() for pattern in (_DATE, _NUMBER) for match in pattern.finditer(sentence))
+        if values:
+            yield sentence, values, frozenset(terms(_NUMBER.sub(" ", _DATE.sub(" ", sentence))))
 
 
 def _is_message(result: Result) -> bool:

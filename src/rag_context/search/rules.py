@@ -109,6 +109,10 @@ NEWER_STATEMENT_SHARE = 0.5
 """Of decisions and documents, which hold more subjects than a message: their cosine, and the share of the question's
 terms above which the values of a sentence count. Not measured on real ones."""
 
+ALIKE_SHARE = 0.8
+ALIKE_TERMS = 4
+"""Which share of their terms, and of no fewer than so many, two sentences with different values have in common."""
+
 CHANGE_FACTOR = 1.2
 """How much more a newer passage counts that speaks of a change."""
 

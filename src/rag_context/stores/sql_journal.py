@@ -140,8 +140,12 @@ class SqlJournal:
         links = await self._database.read(lambda tables: _links(tables, _CHAIN, *values))
         return [each for each in links.values() if each.tenant.visible == tenant and each.place.shelf != Shelf.TRASH]
 
-    async def entries(self, tenant: Tenant, *, before: int | None, limit: int) -> list[Entry]:
-        statement = f"{_ENTRIES} WHERE j.tenant = {_TENANT} AND j.seq < $4 ORDER BY j.seq DESC LIMIT $5"
+    async def entries(
+        self, tenant: Tenant, *, before: int | None, limit: int, action: Action | None = None
+    ) -> list[Entry]:
+        # The action stands in the text, so that its index is used.
+        of_action = "" if action is None else f"AND j.action = '{action.value}'"
+        statement = f"{_ENTRIES} WHERE j.tenant = {_TENANT} AND j.seq < $4 {of_action} ORDER BY j.seq DESC LIMIT $5"
         values = (*names_of(tenant), before if before is not None else _ALL_SEQUENCES, limit)
         return list(map(_entry, await self._database.read(lambda tables: tables.fetch(statement, *values))))
 
@@ -183,21 +187,19 @@ class SqlJournal:
         self, now: datetime, kept_since: Mapping[str, datetime], trashed_before: datetime, limit: int
     ) -> list[Link]:
         """Days of a content type are for what agents stored: documents of a project of files last as their files do."""
-        conditions = ["d.expires_at <= $2"]
-        given: list[object] = [limit, microseconds(now)]
-        for kind, since in kept_since.items():
-            given += [kind, microseconds(since)]
-            conditions.append(
-                f"(d.content_type = ${len(given) - 1} AND d.timestamp < ${len(given)}"
-                f" AND t.path_hash IN ('', '{Shelf.SUPERSEDED}:'))"
-            )
         trash = f"t.path_hash LIKE '{Shelf.TRASH}:%'"
-        expired = f"{_LINKS} WHERE NOT d.pinned AND ({' OR '.join(conditions)}) AND NOT {trash} LIMIT $1"
+        # One statement for each, so that each has its index.
+        expired = f"{_LINKS} WHERE NOT d.pinned AND d.expires_at <= $2 AND NOT {trash} LIMIT $1"
+        aged = f"""{_LINKS} WHERE NOT d.pinned AND d.content_type = $3 AND d.timestamp < $2
+                   AND t.path_hash IN ('', '{Shelf.SUPERSEDED}:') LIMIT $1"""
         kept = f"{_LINKS} WHERE d.shelved_at < $2 AND {trash} LIMIT $1"
 
         async def due(tables: JournalTables) -> list[Link]:
+            links = await _links(tables, expired, limit, microseconds(now))
+            for kind, since in kept_since.items():
+                links |= await _links(tables, aged, limit, microseconds(since), kind)
             trashed = await _links(tables, kept, limit, microseconds(trashed_before))
-            return [*(await _links(tables, expired, *given)).values(), *trashed.values()]
+            return [*list(links.values())[:limit], *trashed.values()]
 
         return await self._database.read(due)
 
@@ -268,6 +270,9 @@ async def _make(tables: JournalTables, change: Change) -> Entry:
     await tables.take_turns([*ids, *(move.after.id for move in change.moves if move.after is not None)])
     links = await _links(tables, _BY_ID, ids)
     journal.require_locations(change.moves, {id_: link.place for id_, link in links.items()})
+    if change.moves_nothing:
+        await tables.execute("UPDATE {schema}documents SET pinned = pinned OR $2 WHERE id {among_1}", ids, change.pins)
+        return await _note(tables, change)
     for move in change.moves:
         if move.forgets:
             await _mark_forgotten(tables, move, change)

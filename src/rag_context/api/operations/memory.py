@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from rag_context.api import changes, maintenance, stored_documents
+from rag_context.api import changes, maintenance, review, stored_documents
 from rag_context.api.index import IndexFilesRequest, IndexFilesResponse, IndexRequest, IndexResponse
 from rag_context.api.injections import InjectionsRequest, InjectionsResponse
 from rag_context.api.operations import Access, Operation
@@ -12,6 +12,7 @@ from rag_context.api.toolsets import Toolset
 
 _changing = partial(Operation, access=Access.WRITE, read_only=False)
 _AN_ID = "7c9e6679-7425-50de-944b-e07fc1f90ae7"
+_ANOTHER_ID = "0f8fad5b-d9cb-569f-a165-70867728950e"
 
 SEARCH = Operation(
     name="rag_context_search",
@@ -140,6 +141,35 @@ FORGET = _changing(
     omitted={"cli.confirm": "the command asks, or is called with --yes"},
     method="forget",
     example={"tag": "draft", "dryRun": True},
+)
+
+REVIEW = Operation(
+    name="rag_context_review",
+    title="Review the memory",
+    description=(
+        "List what in the memory probably needs a decision: statements that a later one contradicts, near-duplicates, "
+        "references that are stale, what was never found in a year, what expires soon. Each has the calls that decide. "
+        "Nothing happens by itself: let the user decide."
+    ),
+    request=review.ReviewRequest,
+    response=review.ReviewResponse,
+    toolset=Toolset.OPERATIONS,
+    command="review",
+    example={"limit": 5},
+)
+
+DECIDE = _changing(
+    name="rag_context_decide",
+    title="Decide about a suggestion",
+    description="Take the user's decision about a suggestion of rag_context_review: merge, keep or pin.",
+    request=review.DecideRequest,
+    response=review.DecideResponse,
+    may_conflict=True,
+    names_one=True,
+    idempotent=False,
+    toolset=Toolset.OPERATIONS,
+    omitted={"cli": "the command `review` asks"},
+    example={"kind": "duplicate", "documentIds": [_AN_ID, _ANOTHER_ID], "decision": "merge"},
 )
 
 GET = Operation(

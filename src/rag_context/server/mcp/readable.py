@@ -4,6 +4,7 @@ A list of tools is part of every conversation, and paid for in tokens. Some clie
 needs: `propertyNames`, patterns against control characters, `additionalProperties` (outside of Gemini's subset).
 """
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
@@ -15,6 +16,7 @@ from rag_context.api.index import IndexFilesResponse, IndexResponse
 from rag_context.api.injections import InjectionsResponse
 from rag_context.api.maintenance import ClearQueriesResponse, HealthResponse, ReindexResponse, StatsResponse, TimeSpan
 from rag_context.api.parsing import ErrorResponse
+from rag_context.api.review import DecideResponse, ReviewResponse
 from rag_context.api.search import SearchFailure, SearchResponse, SearchResult, StandingInstruction, level_name
 from rag_context.api.wire import CATEGORIES, Schema, WireResponse
 from rag_context.domain.quoted_text import LIKE_INSTRUCTION, reads_like_instruction, without_tags
@@ -35,7 +37,7 @@ def readable(body: WireResponse) -> str:
     return "" if lines is None else "\n".join(lines(_unmarked(body)))
 
 
-_TEXTS = frozenset({"content", "text", "before", "after"})
+_TEXTS = frozenset({"content", "text", "before", "after", "excerpt"})
 """Fields of results that have lines of their own."""
 
 _WHOLE = frozenset({"context", "answer"})
@@ -268,6 +270,23 @@ def _undone(body: UndoResponse) -> Iterator[str]:
     yield f"Change {body.undone} is undone, by change {body.id}: {_ids(body.document_ids)}."
 
 
+def _review(body: ReviewResponse) -> Iterator[str]:
+    for each in body.suggestions:
+        yield f"- {each.kind}: {each.detail}."
+        for document in each.documents:
+            facts = f"documentId {document.document_id} · {document.source} · {_day(document.occurred_at)}"
+            yield f"  - {facts} · {document.origin}: {' '.join(document.excerpt.split())}"
+        calls = (f"{call.action} by {call.tool} {json.dumps(call.arguments)}" for call in each.calls)
+        yield f"  decide: {'; '.join(calls)}"
+    yield f"{counted(body.examined, 'document')} examined, {counted(len(body.suggestions), 'suggestion')}."
+    if body.next_cursor is not None:
+        yield f"There are more documents: cursor {body.next_cursor}."
+
+
+def _decided(body: DecideResponse) -> Iterator[str]:
+    yield f"Change {body.id}: {body.operation}."
+
+
 def _forget(body: ForgetResponse) -> Iterator[str]:
     done = "purged" if body.purged else "forgotten"
     parts = [counted(body.passages, "passage"), counted(body.vectors, "vector"), counted(body.derived, "derived row")]
@@ -371,6 +390,8 @@ _LINES: Mapping[type, Callable[[Any], Iterator[str]]] = {
     HistoryResponse: _history,
     LogResponse: _log,
     UndoResponse: _undone,
+    ReviewResponse: _review,
+    DecideResponse: _decided,
     ForgetResponse: _forget,
     ReindexResponse: _reindex,
     HealthResponse: _health,

@@ -1,0 +1,106 @@
+"""Suggestions: what in the memory probably needs a decision, and the decision. Nothing happens by itself."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from rag_context.api.changes import EntryId, Reason
+from rag_context.api.stored_documents import CURSOR_CHARS
+from rag_context.api.wire import (
+    PLAIN_PATTERN,
+    Count,
+    Identifier,
+    OccurredAt,
+    OriginName,
+    Otherwise,
+    TenantRequest,
+    WireResponse,
+    integral,
+)
+
+MAX_SUGGESTIONS = 100
+DEFAULT_SUGGESTIONS = 20
+EXCERPT_CHARS = 300
+
+Kind = Literal["newerValue", "duplicate", "staleReference", "neverFound", "expiring"]
+Decision = Literal["merge", "keep", "pin"]
+
+
+class ReviewRequest(TenantRequest):
+    """How many suggestions, and where to go on."""
+
+    limit: Annotated[
+        int,
+        Field(ge=1, le=MAX_SUGGESTIONS, description="A call ends after so many suggestions, or after two seconds"),
+        BeforeValidator(integral),
+        Otherwise(DEFAULT_SUGGESTIONS),
+    ] = DEFAULT_SUGGESTIONS
+    cursor: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=CURSOR_CHARS,
+            pattern=PLAIN_PATTERN,
+            description="nextCursor of the call before; absent: from the newest document on",
+        ),
+    ] = None
+
+
+class SuggestedDocument(WireResponse):
+    """A document that a suggestion is about."""
+
+    document_id: str
+    title: str
+    source: str
+    occurred_at: OccurredAt
+    origin: OriginName
+    excerpt: Annotated[str, Field(description="What it says on this, or its beginning")]
+
+
+class SuggestedCall(WireResponse):
+    """A call that decides; of `correct` the content is missing, which is to be written."""
+
+    action: Literal["correct", "merge", "forget", "keep", "pin"]
+    tool: str
+    arguments: dict[str, Any]
+
+
+class Suggestion(WireResponse):
+    """What probably needs a decision."""
+
+    kind: Kind
+    detail: Annotated[str, Field(description="Why, in a sentence")]
+    documents: Annotated[list[SuggestedDocument], Field(description="Of two, the first is the later one")]
+    calls: list[SuggestedCall]
+
+
+class ReviewResponse(WireResponse):
+    """Suggestions about the documents that were examined."""
+
+    suggestions: list[Suggestion]
+    examined: Annotated[Count, Field(description="Documents that this call examined")]
+    next_cursor: Annotated[str | None, Field(description="For the next call; absent once all were examined")] = None
+
+
+class DecideRequest(TenantRequest):
+    """A decision about a suggestion."""
+
+    kind: Annotated[Kind, Field(description="Kind of the suggestion")]
+    document_ids: Annotated[
+        list[Identifier], Field(min_length=1, max_length=2, description="Its documents, in their order")
+    ]
+    decision: Annotated[
+        Decision,
+        Field(
+            description="merge: the first document takes the place of the second, which is hidden; keep: all stays, "
+            "and this is not suggested again; pin: the document never expires"
+        ),
+    ]
+    reason: Reason = None
+
+
+class DecideResponse(WireResponse):
+    """The decision's entry in the log."""
+
+    id: EntryId
+    operation: Literal["correct", "keep", "pin"]
