@@ -7,7 +7,7 @@ COPY requirements.lock deploy/build.lock ./
 RUN python -m venv --without-pip /opt/rag-context \
     && pip --python /opt/rag-context/bin/python install --require-hashes --only-binary :all: -r requirements.lock \
     && pip install --require-hashes --only-binary :all: -r build.lock
-COPY pyproject.toml README.md LICENSE NOTICE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE NOTICE ./
 COPY src src
 RUN pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /dist . \
     && pip --python /opt/rag-context/bin/python install --no-deps --no-index /dist/*.whl \

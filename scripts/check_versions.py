@@ -33,7 +33,7 @@ TESTS = (
     "tests/mcp/test_handshake.py",
     "tests/mcp/test_tools.py",
     "tests/mcp/test_stdio.py",
-    "tests/cli/test_index_and_search.py::TestSearch",  # typer, rich, platformdirs
+    "tests/cli/test_index_and_search.py::TestSearch",  # typer, rich
     "tests/embedders/test_onnx.py",  # onnxruntime, tokenizers, numkong
     "tests/embedders/test_tokenizer.py",
     "tests/files/test_formats.py",  # mammoth, markdownify, pypdfium2

@@ -19,12 +19,7 @@ def test_importing_the_package_loads_nothing() -> None:
 
 
 def test_a_client_does_not_load_the_model_the_stores_or_the_server() -> None:
-    assert loaded("from rag_context import Client, AsyncClient, open_context") == [
-        "numpy",
-        "pydantic",
-        "httpx2",
-        "tenacity",
-    ]
+    assert loaded("from rag_context import Client, AsyncClient, open_context") == ["pydantic", "httpx2"]
 
 
 def test_what_only_sends_over_http_loads_neither_retries_nor_arrays() -> None:

@@ -98,7 +98,7 @@ def test_what_is_copied_exists_and_is_not_ignored() -> None:
 
 def test_what_the_package_is_built_from_is_copied() -> None:
     copied = {path for rest in instructions("COPY") for path in rest.split()}
-    needed = {PROJECT["readme"], *PROJECT["license-files"]}
+    needed = {"README.md", "hatch_build.py", *PROJECT["license-files"]}
 
     assert all(path in copied or path.startswith("src/") for path in needed)
 

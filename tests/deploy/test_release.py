@@ -18,7 +18,7 @@ build: Callable[[Path, Path], tuple[Path, Path]] = runpy.run_path(str(ROOT / "sc
 def copy(folder: Path) -> Path:
     """A checkout of what is built, without its times."""
     folder.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "CHANGELOG.md", ".gitignore"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "CHANGELOG.md", ".gitignore", "hatch_build.py"):
         shutil.copyfile(ROOT / name, folder / name)
     for name in ("src", "docs", "examples"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))

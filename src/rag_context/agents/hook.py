@@ -113,7 +113,7 @@ def _run(arguments: "Sequence[str]") -> None:
 
 
 def data_dir() -> str:
-    """The data directory of the default settings, as `platformdirs` has it, or that of the environment."""
+    """The data directory of the default settings, or that of the environment."""
     if chosen := os.environ.get("RAG_CONTEXT_DATA_DIR"):
         return os.path.expanduser(chosen)
     if sys.platform == "win32":

@@ -10,15 +10,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, TypeAlias
 
 from rag_context.api.wire import id_problem
 from rag_context.domain.documents import Json
-from rag_context.domain.vectors import Vector
 from rag_context.domain.where import is_unicode
 from rag_context.errors import FieldError, InvalidInputError, joined
+
+if TYPE_CHECKING:  # clients import these models, and do without numpy
+    from rag_context.domain.vectors import Vector
 
 MAX_DIMENSION = 65_535
 """Most numbers of an embedding: what the least of the providers takes (Qdrant)."""
@@ -47,7 +47,7 @@ class SubmittedDocument:
     text: str
     metadata: Mapping[str, Json]
     id: str | None = None
-    vector: Vector | None = None
+    vector: "Vector | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ class _DocumentsReader:
             self._wrong(path, f"{path} is the same as documents[{first}].id")
         return str(value)
 
-    def _vector(self, value: object, path: str) -> Vector | None:
+    def _vector(self, value: object, path: str) -> "Vector | None":
         if value is None:
             self.unembedded.append(self.position)
             return None
@@ -282,12 +282,14 @@ class _DocumentsReader:
             self.problems.append(FieldError(path, message))
 
 
-def unit_vector(value: object) -> Vector:
+def unit_vector(value: object) -> "Vector":
     """An embedding, `(dim,) float32`, brought to length 1.
 
     Raises:
         ValueError: it is none; the message ends the sentence "... must be".
     """
+    import numpy as np  # noqa: PLC0415
+
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if not isinstance(value, list) or not _NUMBERS.issuperset(map(type, value)):

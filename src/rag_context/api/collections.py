@@ -1,7 +1,7 @@
 """Collections on the wire. Their fields are in snake_case, as their clients know them."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 from pydantic.json_schema import WithJsonSchema
@@ -10,7 +10,9 @@ from pydantic_core import PydanticCustomError
 from rag_context.api import wire
 from rag_context.api.collection_documents import MAX_DIMENSION, RESERVED_ID, TEXT_CHARS, unit_vector
 from rag_context.domain.documents import Json
-from rag_context.domain.vectors import Vector
+
+if TYPE_CHECKING:
+    from rag_context.domain.vectors import Vector
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
@@ -143,7 +145,7 @@ class QueryRequest(wire.PlainRequest):
             raise PydanticCustomError("exactly_one", "Leave out embedding: mode text looks for the words of text only")
         return self
 
-    def vector(self) -> Vector | None:
+    def vector(self) -> "Vector | None":
         """The embedding, of length 1."""
         found: Vector | None = self.embedding
         return found

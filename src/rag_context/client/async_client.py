@@ -309,22 +309,19 @@ class AsyncClient:
     async def _send(self, call: Call[Answer], request_id: str | None) -> Answer:
         used = request_id_of(request_id)
         try:
-            async for attempt in self._retries.loop(call.repeatable, self._pause):
-                with attempt:
-                    return await self._transport.send(call, used)
+            return await self._retries.call(lambda: self._transport.send(call, used), call.repeatable, self._pause)
         finally:  # also after a failure: the server may have done it all the same
             if call.writes:
                 self._fast.clear()
-        raise AssertionError("tenacity either returns or raises")
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
     async def _send_batch(self, batch: Batch, request_id: str) -> None:
         try:
-            async for attempt in self._retries.loop(BULK.repeatable, self._pause):
-                with attempt:
-                    await self._transport.send_batch(batch, request_id)
+            await self._retries.call(
+                lambda: self._transport.send_batch(batch, request_id), BULK.repeatable, self._pause
+            )
         finally:
             self._fast.clear()
 

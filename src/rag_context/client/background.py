@@ -311,15 +311,15 @@ class BackgroundIndexer:
 
     async def _index(self, document: QueuedDocument) -> Failure | None:
         try:
-            async for attempt in self._retries.until_available():
-                with attempt:
-                    await self._context.index(
-                        document.content,
-                        content_type=document.content_type,
-                        session_id=document.session_id,
-                        source=document.source,
-                        **document.options,
-                    )
+            await self._retries.until_available(
+                lambda: self._context.index(
+                    document.content,
+                    content_type=document.content_type,
+                    session_id=document.session_id,
+                    source=document.source,
+                    **document.options,
+                )
+            )
         except RagContextError as error:
             logger.warning("%s %r could not be indexed: %s", document.content_type, document.source, error)
             return Failure(document, error)

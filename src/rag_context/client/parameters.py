@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Literal, NotRequired, TypeAlias
+from typing import TYPE_CHECKING, Literal, NotRequired, TypeAlias, Union
 
 from typing_extensions import TypedDict
 
@@ -11,7 +11,9 @@ from rag_context.api.operations import Operation, projects
 from rag_context.api.search import Mode
 from rag_context.api.wire import MinTrust, metadata_json
 from rag_context.domain.documents import Json, Metadata
-from rag_context.domain.vectors import Vector
+
+if TYPE_CHECKING:  # a program that only calls a server does without numpy
+    from rag_context.domain.vectors import Vector
 
 MetadataLike: TypeAlias = Metadata | Mapping[str, object]
 
@@ -90,7 +92,7 @@ class ForgetOptions(TenantOptions, total=False):
 
 QueryMode: TypeAlias = Literal["vector", "text", "hybrid"]
 
-Embedding: TypeAlias = Sequence[float] | Vector
+Embedding: TypeAlias = Union[Sequence[float], "Vector"]
 """`(dim,)`, any numbers."""
 
 

@@ -4,21 +4,15 @@ A call is tried again where the server did not do it, or where doing it twice do
 few, are kept for five minutes, and only those of level 1 are.
 """
 
+import asyncio
+import random
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import count
 from threading import Lock
-from typing import Any
-
-from cachetools import TTLCache
-from tenacity import (
-    AsyncRetrying,
-    RetryCallState,
-    retry_if_exception,
-    retry_if_exception_type,
-    stop_after_attempt,
-    wait_random_exponential,
-)
+from typing import TypeVar
 
 from rag_context.api.search import SearchResponse
 from rag_context.client.errors import ServerBusyError, ServerUnreachableError
@@ -27,6 +21,8 @@ from rag_context.errors import BackendUnavailableError
 FAST_LIMIT = 3
 TTL_S = 300.0
 CAPACITY = 1000
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +33,12 @@ class Retries:
     base_s: float = 0.1
     cap_s: float = 5.0
 
-    def loop(self, repeatable: bool, pause: Callable[[float], Awaitable[None]]) -> AsyncRetrying:
-        """The tries of a call, with pauses between them."""
-        return AsyncRetrying(retry=self._condition(repeatable), sleep=pause, **self._pace)
+    async def call(
+        self, send: Callable[[], Awaitable[Answer]], repeatable: bool, pause: Callable[[float], Awaitable[None]]
+    ) -> Answer:
+        """A call, tried again where the server did not do it, or where doing it twice does no harm."""
 
-    def until_available(self) -> AsyncRetrying:
-        """The loop for work that no caller waits for: whatever was unavailable is tried again."""
-        return AsyncRetrying(retry=retry_if_exception_type(BackendUnavailableError), **self._pace)
-
-    @property
-    def _pace(self) -> dict[str, Any]:
-        return {"stop": stop_after_attempt(self.tries), "wait": self._wait, "reraise": True}
-
-    def _condition(self, repeatable: bool) -> retry_if_exception:
-        def is_worth_repeating(error: BaseException) -> bool:
+        def is_worth_repeating(error: BackendUnavailableError) -> bool:
             match error:
                 case ServerBusyError():  # a longer wait is the caller's decision
                     return (error.retry_after_s or 0.0) <= self.cap_s
@@ -58,20 +46,41 @@ class Retries:
                     return repeatable or not error.sent
             return False
 
-        return retry_if_exception(is_worth_repeating)
+        return await self._tried(send, is_worth_repeating, pause)
 
-    def _wait(self, state: RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        if isinstance(error, BackendUnavailableError) and error.retry_after_s is not None:
+    async def until_available(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Work that no caller waits for: whatever was unavailable is tried again."""
+        return await self._tried(work, lambda error: True, asyncio.sleep)
+
+    async def _tried(
+        self,
+        work: Callable[[], Awaitable[Answer]],
+        is_worth_repeating: Callable[[BackendUnavailableError], bool],
+        pause: Callable[[float], Awaitable[None]],
+    ) -> Answer:
+        for tries in count(1):
+            try:
+                return await work()
+            except BackendUnavailableError as error:
+                if tries >= self.tries or not is_worth_repeating(error):
+                    raise
+                await pause(self._wait_s(tries, error))
+        raise AssertionError("the last try either returns or raises")
+
+    def _wait_s(self, tries: int, error: BackendUnavailableError) -> float:
+        """As the server says, else full jitter: anything up to a bound that doubles with each try."""
+        if error.retry_after_s is not None:
             return min(error.retry_after_s, self.cap_s)
-        return wait_random_exponential(multiplier=self.base_s, max=self.cap_s)(state)
+        return random.uniform(0.0, min(self.base_s * 2 ** (tries - 1), self.cap_s))  # noqa: S311  (no secret)
 
 
 class FastAnswers:
     """A bounded cache that threads may share. It holds nothing that a fault made less than it could be."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._answers: TTLCache[tuple[str, str | None], SearchResponse] = TTLCache(CAPACITY, TTL_S, clock)
+        self._clock = clock
+        self._answers: OrderedDict[tuple[str, str | None], tuple[float, SearchResponse]] = OrderedDict()
+        """The time at which an answer is too old, and the answer; the oldest first."""
         self._lock = Lock()
         self.writes = 0
         """How often something was written: a search that a write overtook is not remembered."""
@@ -79,8 +88,10 @@ class FastAnswers:
     def get(self, query: str, about: str | None) -> SearchResponse | None:
         """A copy of what was answered, marked as `cached`."""
         with self._lock:
-            answer = self._answers.get((query, about))
-        return None if answer is None else answer.model_copy(update={"cached": True}, deep=True)
+            until, answer = self._answers.get((query, about), (0.0, None))
+        if answer is None or self._clock() >= until:
+            return None
+        return answer.model_copy(update={"cached": True}, deep=True)
 
     def put(self, query: str, about: str | None, answer: SearchResponse, writes: int) -> None:
         """Remember an answer, if it is complete and nothing was written since its question.
@@ -90,7 +101,10 @@ class FastAnswers:
         if answer.fallback_level == 1 and answer.warning is None:
             with self._lock:  # so that no `clear` comes between the comparison and the entry
                 if writes == self.writes:
-                    self._answers[query, about] = answer.model_copy(deep=True)
+                    self._answers.pop((query, about), None)
+                    self._answers[query, about] = self._clock() + TTL_S, answer.model_copy(deep=True)
+                    if len(self._answers) > CAPACITY:
+                        self._answers.popitem(last=False)
 
     def clear(self) -> None:
         """Forget everything, because something was written."""

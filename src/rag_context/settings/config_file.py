@@ -18,18 +18,22 @@ def find_file(config_file: Path | None, cwd: Path) -> Path | None:
         return cwd / config_file.expanduser()
     if (path := cwd / FILE_NAME).is_file():
         return path
-    if sys.platform == "linux" and not _has_own_folder():
-        return None
-    import platformdirs  # noqa: PLC0415  (it takes as long to load as all that `mcp` loads before it answers)
-
-    path = Path(platformdirs.user_config_dir(APP_NAME, appauthor=False)) / FILE_NAME
+    path = user_folder("XDG_CONFIG_HOME", "~/.config") / FILE_NAME
     return path if path.is_file() else None
 
 
-def _has_own_folder() -> bool:
-    """Whether there is the folder that platformdirs names on Linux."""
-    base = os.environ.get("XDG_CONFIG_HOME", "").strip() or Path("~/.config")
-    return Path(os.path.expanduser(base), APP_NAME).is_dir()  # noqa: PTH111  (where there is no home, it says nothing)
+def user_folder(variable: str, default: str) -> Path:
+    """Where this user's files of this program are: as macOS and Windows have it, else by the XDG specification.
+
+    The `variable` of that specification may name another folder than its `default`.
+    """
+    if sys.platform == "darwin":
+        base = "~/Library/Application Support"
+    elif sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    else:
+        base = os.environ.get(variable, "").strip() or default
+    return Path(os.path.expanduser(base), APP_NAME)  # noqa: PTH111  (where there is no home, it says nothing)
 
 
 def may_add_words(config_file: Path | None, cwd: Path, environ: Mapping[str, str] = os.environ) -> bool:

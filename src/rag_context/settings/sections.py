@@ -6,20 +6,19 @@ Lists are tuples, so that a loaded configuration cannot change under the parts t
 from pathlib import Path
 from typing import Annotated, Literal
 
-import platformdirs
 from pydantic import BeforeValidator, ByteSize, ConfigDict, Field, StringConstraints, field_validator
 from pydantic_core import PydanticCustomError
 
 from rag_context.domain.ranking_rules import Rule
 from rag_context.settings import values
-from rag_context.settings.config_file import APP_NAME
+from rag_context.settings.config_file import user_folder
 
 MIB = 1 << 20
 
 
 def default_data_dir() -> Path:
     """The platform's place for this program's data of this user."""
-    return Path(platformdirs.user_data_dir(APP_NAME, appauthor=False))
+    return user_folder("XDG_DATA_HOME", "~/.local/share")
 
 
 def _lower(value: object) -> object:
