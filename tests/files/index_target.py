@@ -19,7 +19,8 @@ from rag_context.memory.mappers import bulk_receipt, document_input
 from rag_context.ports.models import Embedder
 from rag_context.ports.writing import FileManifest
 from rag_context.resilience.dependency import Dependency
-from rag_context.testing import FakeEmbedder, Faulty, MemoryStore
+from rag_context.testing import FakeEmbedder, Faulty
+from tests.memory_stores import MemoryStore
 
 MAX_BYTES = 2000
 

@@ -10,7 +10,8 @@ from rag_context.ingest.submissions import Outcome
 from rag_context.ingest.text_vectors import ReusableVectors
 from rag_context.ports.reading import VectorStore
 from rag_context.resilience.dependency import Dependency
-from rag_context.testing import FakeEmbedder, Fault, Faulty, MemoryStore
+from rag_context.testing import FakeEmbedder, Fault, Faulty
+from tests.memory_stores import MemoryStore
 
 TEXT = "\n\n".join(f"Paragraph {number} speaks of matter {number} and of nothing else at all." for number in range(60))
 

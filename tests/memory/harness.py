@@ -24,7 +24,8 @@ from rag_context.resilience.dependency import Breaker, Dependency, constant_cool
 from rag_context.search.chain import SearchChain
 from rag_context.search.query import ResultCache
 from rag_context.search.retrievers import Backends
-from rag_context.testing import FakeEmbedder, Faulty, FrozenClock, MemoryStore
+from rag_context.testing import FakeEmbedder, Faulty, FrozenClock
+from tests.memory_stores import MemoryStore
 
 SEARCH_S = 5.0
 """Deadlines have tests of their own; here a busy machine must not make a search another one."""

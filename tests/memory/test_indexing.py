@@ -8,8 +8,9 @@ from rag_context.api.index import BulkLine
 from rag_context.errors import BackendDataError, BackendStartingError, BackendUnavailableError, InvalidInputError
 from rag_context.ingest.redaction import RedactionMode
 from rag_context.ports.writing import Version
-from rag_context.testing import Fault, MemoryStore
+from rag_context.testing import Fault
 from tests.memory.harness import ServiceHarness
+from tests.memory_stores import MemoryStore
 
 TEXT = "MongoDB connections use retry logic with exponential backoff."
 

@@ -10,8 +10,9 @@ from rag_context.domain.documents import Document
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendStartingError, BackendUnavailableError
 from rag_context.memory.background_maintenance import MAX_SWEEP_DELAY_S, PROBE_EVERY_S, SWEEP_CHECK_S, SWEEP_EVERY_S
-from rag_context.testing import FakeEmbedder, Fault, MemoryStore
+from rag_context.testing import FakeEmbedder, Fault
 from tests.memory.harness import ServiceHarness
+from tests.memory_stores import MemoryStore
 
 DEAD = Fault(BackendDataError("embedder", "garbage"))
 

@@ -17,7 +17,8 @@ from rag_context.projects.retrieval import RetrievalDependencies, RetrievalServi
 from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
 from rag_context.search.chain import SearchChain
 from rag_context.search.retrievers import Backends
-from rag_context.testing import FakeEmbedder, Faulty, MemoryStore
+from rag_context.testing import FakeEmbedder, Faulty
+from tests.memory_stores import MemoryStore
 
 OURS = Tenant("shop", "main", "0123456789abcdef")
 ROOT = Path("/repo/docs")

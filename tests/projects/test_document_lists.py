@@ -185,7 +185,7 @@ async def test_documents_that_supersede_each_other_all_hold(harness: SyncHarness
 def test_supersession_never_hides_everything(edges: dict[str, list[str]]) -> None:
     from rag_context.projects.document_lists import _Entry, _LinkReader
     from rag_context.projects.records import ProjectDocument, PromotionLevel
-    from rag_context.testing import MemoryStore
+    from tests.memory_stores import MemoryStore
 
     entries = {
         name: _Entry(

@@ -11,7 +11,8 @@ from rag_context.ports.writing import Version
 from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
 from rag_context.search.chain import SearchChain
 from rag_context.search.retrievers import Backends
-from rag_context.testing import FakeEmbedder, Faulty, FrozenClock, MemoryStore
+from rag_context.testing import FakeEmbedder, Faulty, FrozenClock
+from tests.memory_stores import MemoryStore
 
 TEXTS = {
     "retry": "MongoDB connections use retry logic with exponential backoff, five times at most.",

@@ -8,7 +8,8 @@ from rag_context.errors import BackendUnavailableError
 from rag_context.ports.reading import DocumentStore
 from rag_context.search.query import Level, Mode, Query, RetrieverStatus
 from rag_context.search.reads import COUNTING_SHARE, Coverage, lowers_level, matters
-from rag_context.testing import Fault, Faulty, FrozenClock, MemoryStore
+from rag_context.testing import Fault, Faulty, FrozenClock
+from tests.memory_stores import MemoryStore
 from tests.search.harness import ChainHarness
 
 QUOTE = "the grey heron waits at the lower weir until the sluice is opened"

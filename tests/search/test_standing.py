@@ -17,7 +17,7 @@ from rag_context.search.chain import SearchChain
 from rag_context.search.query import Answer, Level, Mode, Query, ResultCache, RetrieverStatus, decoded, encoded
 from rag_context.search.rules import STANDING_KEPT
 from rag_context.testing import Fault, FrozenClock
-from rag_context.testing.memory_stores import MemoryVectors
+from tests.memory_stores import MemoryVectors
 from tests.search.harness import ChainHarness
 
 

@@ -22,8 +22,8 @@ from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.postgres import open_postgres
 from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
 from rag_context.stores.sqlite import FILE_NAME, open_database, open_documents, open_vectors
-from rag_context.testing.memory_stores import MemoryStore, MemoryTexts, MemoryVectors
 from rag_context.wiring.stores import open_stores
+from tests.memory_stores import MemoryStore, MemoryTexts, MemoryVectors
 from tests.servers.mongodb import empty
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS
 from tests.servers.process import ServerProcess

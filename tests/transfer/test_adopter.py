@@ -10,8 +10,8 @@ import pytest
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.domain.documents import Stored
 from rag_context.ports.foreign import ForeignRecord
-from rag_context.testing import MemoryStore
 from rag_context.transfer.adopter import Adopter, Passages, RecordReader, joined_text, time_of
+from tests.memory_stores import MemoryStore
 
 KINDS = ("chat", "decision", "code", "documentation")
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -37,10 +37,11 @@ from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.writing import IndexWriter, ModelRegistry, Version
 from rag_context.stores.postgres import PostgresStore
 from rag_context.stores.sqlite import open_database
-from rag_context.testing import FakeEmbedder, Fault, Faulty, MemoryStore
+from rag_context.testing import FakeEmbedder, Fault, Faulty
 from rag_context.transfer.exporter import TRIES, Exported, Exporter
 from rag_context.transfer.importer import AT_ONCE, Conflict, Imported, Importer, ImportOutcome, Lines
 from tests.ingest.split_stores import opened
+from tests.memory_stores import MemoryStore
 from tests.servers.postgres_fixtures import database, postgres, server, template
 
 __all__ = ["database", "postgres", "server", "template"]

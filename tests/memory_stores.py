@@ -1,4 +1,4 @@
-"""All stores in one object in memory, the simplest implementation of the ports. For tests only."""
+"""All stores in one object in memory, the simplest implementation of the ports."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
