@@ -52,8 +52,9 @@ class TraceSpan:
         """Note that it failed, although it raises nothing."""
 
 
-_NOT_RECORDED = TraceSpan()
-_tracer: "Tracer | None" = None
+NOT_RECORDED = TraceSpan()
+tracer: "Tracer | None" = None
+"""What makes spans; None while traces are off."""
 
 
 class _Recorded(TraceSpan):
@@ -104,30 +105,30 @@ class _Recorded(TraceSpan):
 
 def span(name: str, attributes: Attributes | None = None) -> TraceSpan:
     """A span of an operation, for a `with` block; those within are its children."""
-    return _NOT_RECORDED if _tracer is None else _inner(_tracer, name, attributes)
+    return NOT_RECORDED if tracer is None else _inner(tracer, name, attributes)
 
 
 def child_span(name: str) -> TraceSpan:
     """As `span`, but nothing where no operation is traced: routine work in the background makes no traces."""
-    return _NOT_RECORDED if _tracer is None or not _is_traced() else _inner(_tracer, name, None)
+    return NOT_RECORDED if tracer is None or not _is_traced() else _inner(tracer, name, None)
 
 
 def server_span(method: str, headers: Mapping[bytes, bytes]) -> TraceSpan:
     """The span of a request, within the trace that its header `traceparent` names."""
-    if _tracer is None:
-        return _NOT_RECORDED
+    if tracer is None:
+        return NOT_RECORDED
     from opentelemetry.propagate import extract  # noqa: PLC0415
     from opentelemetry.trace import SpanKind  # noqa: PLC0415
 
     carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
-    return _Recorded(_tracer, method, {"http.request.method": method}, kind=SpanKind.SERVER, parent=extract(carrier))
+    return _Recorded(tracer, method, {"http.request.method": method}, kind=SpanKind.SERVER, parent=extract(carrier))
 
 
 def past_span(name: str, latency_ms: float, ago_ms: float = 0.0) -> None:
     """Record an operation that took so long and ended so long ago; for work in threads, which know no trace."""
-    if _tracer is not None:
+    if tracer is not None:
         end_ns = time.time_ns() - int(ago_ms * 1e6)
-        _tracer.start_span(name, start_time=end_ns - int(latency_ms * 1e6)).end(end_ns)
+        tracer.start_span(name, start_time=end_ns - int(latency_ms * 1e6)).end(end_ns)
 
 
 def _inner(tracer: "Tracer", name: str, attributes: Attributes | None) -> TraceSpan:
@@ -145,12 +146,12 @@ def _is_traced() -> bool:
 @contextmanager
 def recorded_by(provider: "TracerProvider") -> Iterator[None]:
     """Give spans to a provider for the time of the block."""
-    global _tracer  # noqa: PLW0603  (one in a process, as the root logger is)
-    before, _tracer = _tracer, provider.get_tracer("rag_context", __version__)
+    global tracer  # noqa: PLW0603  (one in a process, as the root logger is)
+    before, tracer = tracer, provider.get_tracer("rag_context", __version__)
     try:
         yield
     finally:
-        _tracer = before
+        tracer = before
 
 
 @asynccontextmanager

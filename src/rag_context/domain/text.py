@@ -69,9 +69,13 @@ def terms(text: str) -> list[str]:
     """The terms of `text`, repeats kept: in order, joined codes after all others."""
     words: list[str] = []
     codes: list[str] = []
-    for piece in _pieces_of_words(text):
+    for piece in (text,) if len(text) <= PIECE_CHARS else _pieces_of_words(text):
         for word in _WORD.findall(piece if piece.isascii() else _fold(piece)):
-            if word.isascii():
+            lower = word.lower()
+            # Nearly all words: `word`, `Word` and `WORD` have no parts.
+            if word.isascii() and "_" not in word and (word[1:] == lower[1:] or word.isupper()):
+                words.append(lower)
+            elif word.isascii():
                 _add_identifier(word, words)
             else:
                 _add_foreign(word, words)
@@ -143,8 +147,7 @@ def _is_code(joined: str) -> bool:
 
 def _add_identifier(word: str, words: list[str]) -> None:
     lower = word.lower()
-    # `word`, `Word` and `WORD` have no parts.
-    if "_" not in word and (word == lower or word[1:] == lower[1:] or word.isupper()):
+    if "_" not in word and (word[1:] == lower[1:] or word.isupper()):
         words.append(lower)
         return
     parts = [part.lower() for part in _PART.findall(word)]

@@ -243,25 +243,29 @@ class Recorder:
         self._errors = meters.counter("rag_errors_total")
 
     def search(self, request: SearchRequest, answer: Answer, request_id: str, latency_ms: float) -> None:
-        record = search_record(request, answer, request_id=request_id, latency_ms=latency_ms, timestamp=self._now())
+        record = self._without_secrets(
+            search_record(request, answer, request_id=request_id, latency_ms=latency_ms, timestamp=self._now())
+        )
         self._count(record, answer.legs)
         if request.agent in (VALIDATING_AGENT, LOAD_AGENT):
             return
-        self._record(record, {result.passage.document_id for result in answer.results})
+        self._telemetry.record_search(record, {result.passage.document_id for result in answer.results})
         self._failures(answer.legs, answer.error, request_id)
 
     def document_search(self, record: SearchRecord, label: Label, retrieved: Collection[str]) -> None:
         """Record a search in the documents of a project."""
+        record = self._without_secrets(record)
         self._count(record, label.legs)
-        self._record(record, retrieved)
+        self._telemetry.record_search(record, retrieved)
         self._failures(label.legs, record.error, record.request_id)
 
-    def _record(self, record: SearchRecord, retrieved: Iterable[str]) -> None:
+    def _without_secrets(self, record: SearchRecord) -> SearchRecord:
         # Redacted before it is cut: a rule may not know the beginning of a token.
         query = self._redact(record.query)[: self._query_chars] if self._query_chars else ""
-        agent = self._redact(record.agent)
+        # Names that were counted before have no secrets.
+        agent = record.agent if record.agent in self._agents else self._redact(record.agent)
         narrowed: dict[str, Any] = {name: self._redact(value) for name in FILTERED if (value := getattr(record, name))}
-        self._telemetry.record_search(replace(record, query=query, agent=agent, **narrowed), retrieved)
+        return replace(record, query=query, agent=agent, **narrowed)
 
     def indexed(self, status: str) -> None:
         self._indexed.labels(status).inc()
@@ -282,7 +286,7 @@ class Recorder:
             self.error("search", BackendError("search", error), request_id)
 
     def _count(self, record: SearchRecord, legs: Mapping[str, RetrieverReport]) -> None:
-        agent = self._redact(record.agent)
+        agent = record.agent
         if agent not in self._agents:
             # An agent's name comes from the caller: without a bound, a caller could fill Prometheus with time series.
             if len(self._agents) < MAX_AGENTS:

@@ -29,6 +29,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from rag_context import tracing
 from rag_context.errors import (
     BackendError,
     BackendRejectedError,
@@ -37,7 +38,6 @@ from rag_context.errors import (
     BackendUnavailableError,
 )
 from rag_context.resilience.deadline import call_deadline
-from rag_context.tracing import child_span
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -380,8 +380,11 @@ class _Guarded:
         span_name = f"{self._component}.{name}"
 
         async def guarded(*args: Any, **kwargs: Any) -> Any:
-            with child_span(span_name):
-                return await self._call(partial(getattr(self._port, name), *args, **kwargs), self._timeout_s)
+            work = partial(getattr(self._port, name), *args, **kwargs)
+            if tracing.tracer is None:
+                return await self._call(work, self._timeout_s)
+            with tracing.child_span(span_name):
+                return await self._call(work, self._timeout_s)
 
         setattr(self, name, guarded)  # made once: this method is only called for what is not there
         return guarded

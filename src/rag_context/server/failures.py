@@ -23,7 +23,7 @@ from rag_context.api.wire import WireResponse
 from rag_context.logs import REQUEST_ID
 from rag_context.projects.records import ProjectError
 from rag_context.server.requests import ClientGoneError, HttpRequest, Reply, RequestRejectedError, attach_request
-from rag_context.tracing import TraceSpan, server_span
+from rag_context.tracing import NOT_RECORDED, TraceSpan, server_span
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +143,6 @@ access = logging.getLogger("rag_context.access")
 _REQUEST_ID_PATTERN = re.compile(rb"[!-~]{1,128}")
 _SINGLE = (b"host", b"content-length", b"content-type", b"authorization", b"x-api-key", b"origin")
 _CLIENT_GONE = 499
-_NO_SPAN = TraceSpan()
 _PROBES = frozenset({"/live", "/ready", "/health", "/metrics"})
 """Called every few seconds by orchestrators."""
 LINGER_BYTES = 1024 * 1024
@@ -188,7 +187,7 @@ class RequestIdMiddleware:
 
         self._running += 1
         # A probe every few seconds would be most of the traces.
-        traced = _NO_SPAN if scope["path"] in _PROBES else server_span(scope["method"], request.headers)
+        traced = NOT_RECORDED if scope["path"] in _PROBES else server_span(scope["method"], request.headers)
         try:
             with traced:
                 try:
@@ -202,7 +201,8 @@ class RequestIdMiddleware:
                     reply = failure_of(error, request.request_id).reply(scope["path"])
                     await _reject(reply, request, receive, tagged)
                 finally:
-                    _describe(traced, scope, status)
+                    if traced is not NOT_RECORDED:
+                        _describe(traced, scope, status)
         finally:
             self._running -= 1
             if self._access.isEnabledFor(logging.INFO):
