@@ -33,9 +33,9 @@ SMALLEST_MS = 0.001
 """Shorter latencies are in the first bin, and count as 0."""
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, plural: str | None = None) -> str:
     """`1 document`, `2 documents`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
 
 
 @dataclass(frozen=True, slots=True)

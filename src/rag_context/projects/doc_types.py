@@ -31,7 +31,7 @@ from rag_context.errors import FieldError
 from rag_context.files.descriptors import NotRegularError, read_start
 from rag_context.projects.config import CustomDocType, ProjectConfig
 from rag_context.projects.links import inside
-from rag_context.projects.records import DEFAULT_DOC_TYPE, DocTypeInfo, FileSystemError, SchemaValidationError
+from rag_context.projects.records import DEFAULT_DOC_TYPE, DocTypeInfo, FileSystemError, invalid_config
 
 BUILT_IN_FOLDERS = {
     "problem": "problems",
@@ -166,7 +166,7 @@ def built_in_doc_types() -> tuple[DocTypeInfo, ...]:
 def _folder(path: str, location: str) -> str:
     parts = [part for part in path.replace("\\", "/").split("/") if part not in ("", ".")]
     if ".." in parts or not parts or path.startswith("/"):
-        raise _unusable(f"{location}.folder", f"{path!r} is not a folder below the docs folder")
+        raise invalid_config(f"{location}.folder", f"{path!r} is not a folder below the docs folder")
     return "/".join(parts)
 
 
@@ -176,11 +176,11 @@ def _schema(declared: CustomDocType, home: Path, root: Path, location: str) -> M
     location = f"{location}.schema_file"
     path = inside(home, declared.schema_file, root)
     if path is None:
-        raise _unusable(location, f"{declared.schema_file!r} is outside the repository")
+        raise invalid_config(location, f"{declared.schema_file!r} is outside the repository")
     try:
         data = read_start(path, MAX_SCHEMA_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError, NotRegularError):
-        raise _unusable(location, f"There is no file {declared.schema_file!r} beside the configuration") from None
+        raise invalid_config(location, f"There is no file {declared.schema_file!r} beside the configuration") from None
     except OSError as error:
         raise FileSystemError(
             f"The schema {declared.schema_file!r} of the doc type {declared.name!r} cannot be read: {error.strerror}",
@@ -191,26 +191,21 @@ def _schema(declared: CustomDocType, home: Path, root: Path, location: str) -> M
 
 def _checked(data: bytes, location: str) -> Mapping[str, Json]:
     if len(data) > MAX_SCHEMA_BYTES:
-        raise _unusable(location, f"The schema is larger than {MAX_SCHEMA_BYTES} bytes")
+        raise invalid_config(location, f"The schema is larger than {MAX_SCHEMA_BYTES} bytes")
     try:
         schema = json.loads(data.decode("utf-8-sig"))
         if not isinstance(schema, dict):
-            raise _unusable(location, "The schema must be a JSON object")
+            raise invalid_config(location, "The schema must be a JSON object")
         if schema.get("$schema", _DIALECT).rstrip("#") != _DIALECT:
-            raise _unusable(location, f"The schema must have the dialect {_DIALECT}")
+            raise invalid_config(location, f"The schema must have the dialect {_DIALECT}")
         Draft202012Validator.check_schema(schema)
         if len(_patterns_and_keywords(schema)[0]) > MAX_PATTERNS:  # compiling them all would take long
-            raise _unusable(location, f"The schema has more than {MAX_PATTERNS} patterns")
+            raise invalid_config(location, f"The schema has more than {MAX_PATTERNS} patterns")
     except SchemaError as error:
-        raise _unusable(location, f"The schema is not a JSON Schema: {error.message[:200]}") from None
+        raise invalid_config(location, f"The schema is not a JSON Schema: {error.message[:200]}") from None
     except (ValueError, RecursionError, AttributeError) as error:
-        raise _unusable(location, f"The schema is not valid JSON: {error}") from None
+        raise invalid_config(location, f"The schema is not valid JSON: {error}") from None
     return cast("Mapping[str, Json]", schema)
-
-
-def _unusable(location: str, message: str) -> SchemaValidationError:
-    sentence = f"The project configuration is invalid: {location}: {message}"
-    return SchemaValidationError(sentence, [FieldError(location, message)])
 
 
 def _sentence(error: ValidationError) -> str:

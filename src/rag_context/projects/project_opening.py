@@ -8,7 +8,7 @@ from rag_context.errors import FieldError, InvalidInputError
 from rag_context.projects.config import CONFIG_FILE, FOREIGN_CONFIG_FILE, ExternalDocs, ProjectConfig, read_config
 from rag_context.projects.doc_types import DocTypes, doc_types_of
 from rag_context.projects.links import inside, located
-from rag_context.projects.records import DocumentNotFoundError, RetrievalOptions, SchemaValidationError
+from rag_context.projects.records import DocumentNotFoundError, RetrievalOptions, SchemaValidationError, invalid_config
 from rag_context.projects.sync import SyncScope, is_document, patterns
 from rag_context.projects.tenants import checked_branch, current_branch, external_tenant, path_hash, repository_root
 
@@ -97,7 +97,7 @@ def open_project(config_path: str, branch_name: str | None = None, *, is_forced:
     root = repository_root(path)
     docs_root = _folder(config.docs_path, path.parent.parent, root)
     if docs_root is None:
-        raise _invalid("docs_path", f"{config.docs_path!r} is outside the repository")
+        raise invalid_config("docs_path", f"{config.docs_path!r} is outside the repository")
     doc_types = doc_types_of(config, root)
     branch, is_pinned = _branch(root, branch_name, is_forced=is_forced)
     tenant = Tenant(config.project_name, branch, path_hash(root))
@@ -107,7 +107,7 @@ def open_project(config_path: str, branch_name: str | None = None, *, is_forced:
         external_scope(external)
     external_root = None if external is None else _folder(external.path, path.parent.parent, root)
     if external is not None and external_root is None:
-        raise _invalid("external_docs.path", f"{external.path!r} is outside the repository")
+        raise invalid_config("external_docs.path", f"{external.path!r} is outside the repository")
     return Activation(
         config=replace(config, warnings=(*config.warnings, *doc_types.warnings)),
         tenant=tenant,
@@ -168,9 +168,3 @@ def _folder(path: str, home: Path, root: Path) -> Path | None:
     """A folder of the configuration: relative to the folder of the project if it exists there, else to the root."""
     near = inside(home, path, root)
     return near if near is not None and near.is_dir() else inside(root, path, root)
-
-
-def _invalid(field: str, message: str) -> SchemaValidationError:
-    return SchemaValidationError(
-        f"The project configuration is invalid: {field}: {message}", [FieldError(field, message)]
-    )

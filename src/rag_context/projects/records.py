@@ -289,6 +289,12 @@ class SchemaValidationError(ProjectError):
     code = "SCHEMA_VALIDATION_FAILED"
 
 
+def invalid_config(location: str, message: str) -> SchemaValidationError:
+    """The error of a configuration that is wrong at one place."""
+    sentence = f"The project configuration is invalid: {location}: {message}"
+    return SchemaValidationError(sentence, [FieldError(location, message)])
+
+
 class ExternalDocsNotConfiguredError(ProjectError):
     """The project configuration has no external documents."""
 

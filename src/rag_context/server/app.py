@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeAlias
 
 from prometheus_client import CONTENT_TYPE_LATEST
-from starlette.routing import BaseRoute, Route, Router
-from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rag_context._version import __version__
 from rag_context.api.handlers import CallContext
@@ -57,32 +57,16 @@ class App:
 
 
 def create_app(
-    service: Service,
-    options: ServerOptions,
-    *,
-    routes: Sequence[BaseRoute] = (),
-    lifespan: Lifespan[Any] | None = None,
-    front: Callable[[ASGIApp], ASGIApp] = lambda router: router,
+    service: Service, options: ServerOptions, *, front: Callable[[ASGIApp], ASGIApp] = lambda router: router
 ) -> App:
-    """The application over an open service.
-
-    `routes` are tried after the built-in ones; `front` stands between the checks of a request and the routes.
-    """
+    """The application over an open service; `front` stands between the checks of a request and the routes."""
     tools = build_tools(service, options.vocabulary)
     handlers = _Handlers(service, options, tools)
     mcp = McpMount(service, tools, options)
 
-    @asynccontextmanager
-    async def whole(app: Any) -> AsyncIterator[Any]:
-        async with mcp.running():
-            if lifespan is None:
-                yield
-            else:
-                async with lifespan(app) as state:
-                    yield state
-
-    every_route = [*handlers.routes(), *collection_routes(service, options), Route("/mcp", mcp), *routes]
-    return App(service, options, tools, Router(every_route, redirect_slashes=False, lifespan=whole), front)
+    routes = [*handlers.routes(), *collection_routes(service, options), Route("/mcp", mcp)]
+    router = Router(routes, redirect_slashes=False, lifespan=lambda _app: mcp.running())
+    return App(service, options, tools, router, front)
 
 
 class _Bulk:

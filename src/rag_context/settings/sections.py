@@ -118,9 +118,7 @@ class StoreSettings(values.Section):
         description="Seconds within which deleted content is erased from the files of an embedded store.",
     )
     postgres_url: values.PostgresUrl | None = Field(
-        default_factory=lambda known: (
-            "postgresql://localhost:5432/rag_context" if known.get("documents") == "postgres" else None
-        ),
+        default_factory=values.once("documents", "postgres", "postgresql://localhost:5432/rag_context"),
         description="PostgreSQL's address; postgresql://localhost:5432/rag_context once PostgreSQL is chosen.",
         repr=False,
     )
@@ -129,7 +127,7 @@ class StoreSettings(values.Section):
         default=64, ge=0, description="Prepared statements of each connection to PostgreSQL; 0 behind PgBouncer."
     )
     qdrant_url: values.HttpUrl | None = Field(
-        default_factory=lambda known: "http://localhost:6333" if known.get("vectors") == "qdrant" else None,
+        default_factory=values.once("vectors", "qdrant", "http://localhost:6333"),
         description="Qdrant's address; http://localhost:6333 once Qdrant is chosen.",
         repr=False,
     )
@@ -154,7 +152,7 @@ class StoreSettings(values.Section):
         default="one", description="How many replicas of a shard a read queries; one is the fastest, and may be stale."
     )
     chroma_url: values.HttpUrl | None = Field(
-        default_factory=lambda known: "http://localhost:8000" if known.get("vectors") == "chroma" else None,
+        default_factory=values.once("vectors", "chroma", "http://localhost:8000"),
         description="Chroma's address; http://localhost:8000 once Chroma is chosen and no folder is named.",
         repr=False,
     )
@@ -165,16 +163,14 @@ class StoreSettings(values.Section):
         default="rag-context", description="Chroma's collection; created when missing."
     )
     mongodb_uri: values.MongoUri | None = Field(
-        default_factory=lambda known: (
-            "mongodb://localhost:27017/P4NTH30N" if known.get("documents") == "mongodb" else None
-        ),
+        default_factory=values.once("documents", "mongodb", "mongodb://localhost:27017/P4NTH30N"),
         description="MongoDB's address; mongodb://localhost:27017/P4NTH30N once MongoDB is chosen.",
         repr=False,
     )
     mongodb_documents: values.Name = Field(default="C0N7EXT", description="MongoDB's collection of documents.")
     mongodb_metrics: values.Name = Field(default="R4G_M37R1C5", description="MongoDB's collection of search records.")
     redis_url: values.RedisUrl | None = Field(
-        default_factory=lambda known: "redis://localhost:6379/0" if known.get("cache") == "redis" else None,
+        default_factory=values.once("cache", "redis", "redis://localhost:6379/0"),
         description="Redis's address; redis://localhost:6379/0 once Redis is chosen.",
         repr=False,
     )
@@ -192,14 +188,14 @@ class EmbedderSettings(values.Section):
         default="onnx", description="The bundled model, or a server with an OpenAI-compatible API."
     )
     model: values.Name | None = Field(
-        default_factory=lambda known: "nomic-embed-text-v1.5" if known.get("kind") == "openai_compatible" else None,
+        default_factory=values.once("kind", "openai_compatible", "nomic-embed-text-v1.5"),
         description="Name of the server's model; default: nomic-embed-text-v1.5. The bundled model has one name only.",
     )
     model_dir: values.UserPath | None = Field(
         default=None, description="Folder of an ONNX model that replaces the bundled one."
     )
     url: values.HttpUrl | None = Field(
-        default_factory=lambda known: "http://localhost:1234" if known.get("kind") == "openai_compatible" else None,
+        default_factory=values.once("kind", "openai_compatible", "http://localhost:1234"),
         description="The embedding server's address; http://localhost:1234 once one is chosen.",
         repr=False,
     )
@@ -325,24 +321,20 @@ class IndexingSettings(values.Section):
 class HistorySettings(values.Section):
     """Conversations that agents' clients keep on this machine."""
 
-    follow: Annotated[bool, values.Expected("true or false")] = Field(
-        default=False, description="Whether a server takes in sessions as they go on."
-    )
+    follow: values.Switch = Field(default=False, description="Whether a server takes in sessions as they go on.")
     exclude: values.Names = Field(
         default=(), description="Patterns of folders whose sessions are left out, such as */private/*."
     )
-    headless: Annotated[bool, values.Expected("true or false")] = Field(
+    headless: values.Switch = Field(
         default=False, description="Whether sessions that a program led are taken, such as those of claude -p."
     )
-    subagents: Annotated[bool, values.Expected("true or false")] = Field(
-        default=False, description="Whether sessions of sub-agents are taken."
-    )
+    subagents: values.Switch = Field(default=False, description="Whether sessions of sub-agents are taken.")
 
 
 class ProjectSettings(values.Section):
     """Projects whose documents are files."""
 
-    follow: Annotated[bool, values.Expected("true or false")] = Field(
+    follow: values.Switch = Field(
         default=True, description="Whether a restarted server follows its earlier projects again."
     )
     forget_after_days: float = Field(
@@ -357,10 +349,10 @@ class TelemetrySettings(values.Section):
     """What is remembered of searches."""
 
     retention_days: int = Field(default=31, ge=1, description="Days for which records of searches are kept.")
-    queries: Annotated[bool, values.Expected("true or false")] = Field(
+    queries: values.Switch = Field(
         default=True, description="Whether records of searches hold the queries, their secrets masked."
     )
-    traces: Annotated[bool, values.Expected("true or false")] = Field(
+    traces: values.Switch = Field(
         default=False,
         description="Whether traces are sent to an OpenTelemetry collector, as OTEL_* variables say (extra otel).",
     )
@@ -386,7 +378,7 @@ class RetentionSettings(values.Section):
 class HookSettings(values.Section):
     """What the hooks of clients show to agents unasked."""
 
-    enabled: Annotated[bool, values.Expected("true or false")] = Field(
+    enabled: values.Switch = Field(
         default=True, description="Whether hooks say anything and conversations are taken in."
     )
     silent_projects: values.Names = Field(

@@ -1,8 +1,9 @@
 """What the value of a setting may be: its types, how an error names them, and the rules of every section."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -69,7 +70,13 @@ UserPath = Annotated[Path, AfterValidator(Path.expanduser), Expected("a path")]
 Names = Annotated[tuple[Name, ...], Expected("a list of texts")]
 Origin = Annotated[str, StringConstraints(strip_whitespace=True, to_lower=True, pattern=r"^https?://[^\s/?#@*]+$")]
 Origins = Annotated[tuple[Origin, ...], Expected("a list of origins such as https://app.example.com, without paths")]
+Switch = Annotated[bool, Expected("true or false")]
 Bytes = Annotated[ByteSize, Expected("a size in bytes above 0, or one like 2MiB")]
+
+
+def once(selector: str, choice: str, value: str) -> Callable[[dict[str, Any]], str | None]:
+    """The default of a field: a value once another field of its section has chosen what it is for."""
+    return lambda known: value if known.get(selector) == choice else None
 
 
 class Section(BaseModel):

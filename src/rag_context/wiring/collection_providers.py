@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -136,52 +136,45 @@ def _postgres_addresses(options: PostgresConfiguration) -> list[str]:
 
 def provider_registry(settings: Settings) -> ProviderRegistry:
     """All provider kinds; nothing is opened and no plug-in is imported before its first use."""
+    stores = settings.stores
+    embedded = ProviderKind(
+        name="embedded",
+        title="Embedded (the data directory)",
+        capabilities=Capabilities(),
+        configuration=EmbeddedConfiguration,
+        addresses=lambda _: (),
+        open=partial(_open_embedded, settings.data_dir),
+    )
+    qdrant = ProviderKind(
+        name="qdrant",
+        title="Qdrant",
+        capabilities=CAPABILITIES,
+        configuration=QdrantConfiguration,
+        addresses=_qdrant_addresses,
+        open=partial(_open_qdrant, stores.qdrant_collection),
+    )
+    postgres = ProviderKind(
+        name="postgres",
+        title="PostgreSQL",
+        capabilities=Capabilities(),
+        configuration=PostgresConfiguration,
+        addresses=_postgres_addresses,
+        open=_open_postgres,
+    )
+    chroma = ProviderKind(
+        name="chroma",
+        title="Chroma",
+        capabilities=CAPABILITIES,
+        configuration=ChromaConfiguration,
+        addresses=lambda options: [] if options.folder else [options.url or CHROMA_URL],
+        open=partial(_open_chroma, stores.chroma_collection),
+    )
     return ProviderRegistry(
         [
-            (
-                ProviderKind(
-                    name="embedded",
-                    title="Embedded (the data directory)",
-                    capabilities=Capabilities(),
-                    configuration=EmbeddedConfiguration,
-                    addresses=lambda _: (),
-                    open=partial(_open_embedded, settings.data_dir),
-                ),
-                None,
-            ),
-            (
-                ProviderKind(
-                    name="qdrant",
-                    title="Qdrant",
-                    capabilities=CAPABILITIES,
-                    configuration=QdrantConfiguration,
-                    addresses=_qdrant_addresses,
-                    open=partial(_open_qdrant, settings.stores.qdrant_collection),
-                ),
-                _missing("qdrant_client", "qdrant"),
-            ),
-            (
-                ProviderKind(
-                    name="postgres",
-                    title="PostgreSQL",
-                    capabilities=Capabilities(),
-                    configuration=PostgresConfiguration,
-                    addresses=_postgres_addresses,
-                    open=_open_postgres,
-                ),
-                _missing("asyncpg", "postgres"),
-            ),
-            (
-                ProviderKind(
-                    name="chroma",
-                    title="Chroma",
-                    capabilities=CAPABILITIES,
-                    configuration=ChromaConfiguration,
-                    addresses=lambda options: [] if options.folder else [options.url or CHROMA_URL],
-                    open=partial(_open_chroma, settings.stores.chroma_collection),
-                ),
-                None,  # a server is reached over plain HTTP, without Chroma's library
-            ),
+            (embedded, None),
+            (qdrant, _missing("qdrant_client", "qdrant")),
+            (postgres, _missing("asyncpg", "postgres")),
+            (chroma, None),  # a server is reached over plain HTTP, without Chroma's library
         ]
     )
 
@@ -192,12 +185,10 @@ def _missing(module: str, extra: str) -> str | None:
     return f"Its client is not installed: run `{install_command(extra)}`."
 
 
-@asynccontextmanager
-async def _open_embedded(data_dir: Path, _: EmbeddedConfiguration) -> AsyncIterator[Provider]:
+def _open_embedded(data_dir: Path, _: EmbeddedConfiguration) -> AbstractAsyncContextManager[Provider]:
     from rag_context.stores.sqlite.collections import open_collections  # noqa: PLC0415  (only if used)
 
-    async with open_collections(data_dir / FILE_NAME) as provider:
-        yield provider
+    return open_collections(data_dir / FILE_NAME)
 
 
 @asynccontextmanager
@@ -217,14 +208,12 @@ async def _open_qdrant(memory: str, options: QdrantConfiguration) -> AsyncIterat
         yield provider
 
 
-@asynccontextmanager
-async def _open_postgres(options: PostgresConfiguration) -> AsyncIterator[Provider]:
+def _open_postgres(options: PostgresConfiguration) -> AbstractAsyncContextManager[Provider]:
     from rag_context.stores.postgres.collections import open_postgres_collections  # noqa: PLC0415  (an extra)
 
-    async with open_postgres_collections(
+    return open_postgres_collections(
         options.url, pool_size=options.pool_size, statement_cache_size=options.statement_cache_size
-    ) as provider:
-        yield provider
+    )
 
 
 @asynccontextmanager
@@ -232,15 +221,13 @@ async def _open_chroma(memory: str, options: ChromaConfiguration) -> AsyncIterat
     await asyncio.to_thread(import_module, "rag_context.stores.chroma.chroma_collections")
     from rag_context.stores.chroma.chroma_collections import open_chroma_dir_collections, open_chroma_server_collections  # noqa: PLC0415  (only if used)
 
-    if options.folder is not None:
-        async with open_chroma_dir_collections(options.folder, prefix=options.prefix, hidden=[memory]) as provider:
-            yield provider
-    else:
-        url = options.url or CHROMA_URL
-        async with open_chroma_server_collections(
-            url, prefix=options.prefix, timeout_s=options.timeout_s, hidden=[memory]
-        ) as provider:
-            yield provider
+    url, prefix, hidden = options.url or CHROMA_URL, options.prefix, [memory]
+    async with (
+        open_chroma_server_collections(url, prefix=prefix, timeout_s=options.timeout_s, hidden=hidden)
+        if options.folder is None
+        else open_chroma_dir_collections(options.folder, prefix=prefix, hidden=hidden)
+    ) as provider:
+        yield provider
 
 
 LOCAL = "data-directory"

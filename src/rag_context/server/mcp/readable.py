@@ -20,7 +20,8 @@ from rag_context.api.review import DecideResponse, ReviewResponse
 from rag_context.api.search import SearchFailure, SearchResponse, SearchResult, StandingInstruction, level_name
 from rag_context.api.wire import CATEGORIES, Schema, WireResponse
 from rag_context.domain.quoted_text import LIKE_INSTRUCTION, reads_like_instruction, without_tags
-from rag_context.server.mcp.readable_features import FEATURES, counted
+from rag_context.domain.reports import counted
+from rag_context.server.mcp.readable_features import FEATURES
 
 _SHOWN_IDS = 20
 _LAST_SEARCHED = 2

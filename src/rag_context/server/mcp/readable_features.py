@@ -10,6 +10,7 @@ from rag_context.api.collection_operations import ConverseResponse
 from rag_context.api.project_queries import LabelledResponse, RagQueryResponse, SemanticSearchResponse, Source
 from rag_context.api.search import level_name
 from rag_context.api.wire import WireResponse
+from rag_context.domain.reports import counted
 
 _LEVELS = {
     3: "Nothing could be searched: the documents here do not depend on the question. Say so.",
@@ -126,11 +127,6 @@ def _bounded(warnings: list[str]) -> Iterator[str]:
 
 def _whose(body: models.ProjectResponse) -> str:
     return f"project {body.project_name} (branch {body.branch_name}, {body.path_hash})"
-
-
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """`1 document`, `2 documents`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {plural or noun + 's'}"
 
 
 def _collections(body: wire.CollectionsResponse) -> Iterator[str]:
