@@ -4,13 +4,13 @@ import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 import typer
 from rich.progress import MofNCompleteColumn, Progress
@@ -32,9 +32,9 @@ from rag_context.cli.index_files import on_signals
 from rag_context.cli.operation_options import parse_time
 from rag_context.cli.options import Options, named_path, resumable, with_options
 from rag_context.cli.progress import PROGRESS_S, EmbeddingProgress, Rate
-from rag_context.cli.summary import SHOWN
-from rag_context.domain.documents import PROJECT_TAG, for_terminals
-from rag_context.errors import BackendUnavailableError, InvalidInputError, RagContextError
+from rag_context.cli.summary import SHOWN, ReceiptLines
+from rag_context.domain.documents import PROJECT_TAG
+from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.files.histories.importing import Choice, HistoryImport
 from rag_context.files.histories.places import CLIENTS, Transcript, unreadable, watched
 from rag_context.files.watching import Follower
@@ -81,11 +81,8 @@ class _Taken:
     """What became of the sessions: one line each for programs, sums for people."""
 
     console: Console
+    lines: ReceiptLines
     progress: Progress | None = None
-    output: IO[str] | None = None
-    run: "asyncio.Task[None] | None" = None
-    """What is cancelled where receipts cannot be written, and `failure` says why."""
-    failure: OSError | None = None
     counts: Counter[str] = field(default_factory=Counter)
     redactions: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
@@ -95,14 +92,7 @@ class _Taken:
 
     def receive(self, receipt: HistoryReceipt) -> None:
         """Take a receipt."""
-        if self.output is not None and self.failure is None:
-            try:
-                self.output.write(for_terminals(receipt.to_json()).decode() + "\n")
-                self.output.flush()
-            except OSError as error:
-                self.failure = error
-                if self.run is not None:
-                    self.run.cancel()
+        self.lines.write(receipt)
         self.counts[receipt.status] += 1
         self.redactions.update(receipt.redactions or {})
         if receipt.folder:
@@ -120,7 +110,7 @@ class _Taken:
 
     def show(self, *, is_survey: bool) -> None:
         """Say it to people."""
-        if self.groups and self.output is None:
+        if self.groups and not self.lines.outputs:
             rows = [
                 (client, project, str(each.sessions), str(each.messages), each.period, _size(each.size))
                 for (client, project), each in sorted(self.groups.items())
@@ -193,28 +183,13 @@ def import_history(options: HistoryOptions) -> ExitCode:
     since = parse_time(options.since, "--since", datetime.now(UTC)) if options.since else None
     project = project_tag(os.path.realpath(options.project)) if options.project is not None else None
     choice = choice_of(loaded.settings, since=since, project=project, force=options.force)
-    taken = _Taken(console, output=sys.stdout if options.as_json else None)
+    taken = _Taken(console, ReceiptLines([sys.stdout] if options.as_json else []))
     with resumable(console, partial(_so_far, taken)):
-        run_to_end(_written(_import(loaded, options, choice, taken), taken))
+        run_to_end(taken.lines.of(_import(loaded, options, choice, taken)))
     taken.show(is_survey=options.dry_run)
     if options.watch and not options.dry_run:
         asyncio.run(_watch(loaded, choice, taken, console))
     return ExitCode.FAILED if taken.rejected else ExitCode.OK
-
-
-async def _written(work: Coroutine[None, None, None], taken: _Taken) -> None:
-    """Work that ends where its receipts cannot be written."""
-    taken.run = asyncio.ensure_future(work)
-    try:
-        await taken.run
-    except asyncio.CancelledError:
-        if taken.failure is None:
-            taken.run.cancel()
-            raise
-    if isinstance(taken.failure, BrokenPipeError):
-        raise taken.failure
-    if taken.failure is not None:
-        raise BackendUnavailableError("receipts", f"Receipts cannot be written: {taken.failure.strerror}.")
 
 
 async def _import(loaded: Loaded, options: HistoryOptions, choice: Choice, taken: _Taken) -> None:
@@ -267,7 +242,7 @@ def _so_far(taken: _Taken) -> str:
 
 async def _watch(loaded: Loaded, choice: Choice, taken: _Taken, console: Console) -> None:
     def listen(receipt: HistoryReceipt) -> None:
-        if taken.output is not None:
+        if taken.lines.outputs:
             taken.receive(receipt)
         elif receipt.status in ("new", "grown", "rejected"):
             reason = f": {receipt.reason}" if receipt.reason else ""

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from itertools import takewhile
 from pathlib import Path
 from threading import Event
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.progress import MofNCompleteColumn, Progress, TaskID
@@ -28,9 +28,9 @@ from rag_context.cli.console import Console, counted, one_line
 from rag_context.cli.operation_options import NAMES, parameter
 from rag_context.cli.options import Options, named_path, resumable, with_options
 from rag_context.cli.progress import EmbeddingProgress, Rate
-from rag_context.cli.summary import Sink, Summary, receipts_file
+from rag_context.cli.summary import ReceiptLines, Sink, Summary, receipts_file
 from rag_context.domain.documents import FILTERED, TEXT_FIELDS, Metadata
-from rag_context.errors import BackendUnavailableError, InvalidInputError, RagContextError
+from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.files.file_jobs import ReadingSettings
 from rag_context.files.file_reading import READING, Labels, Rejected, printable
 from rag_context.files.folder_sync import FolderSync, Gone
@@ -142,31 +142,13 @@ async def _index(
         async with open_connection(loaded) as connection:
             console.note((f"Adding to {connection.place}", "dim"))
             with _progress(options, console) as progress:
-                outputs += [sys.stdout] if options.as_json else []
-                async with _sink(summary, console, progress, outputs) as sink:
-                    await _take_in(connection, loaded.settings, options, labels, sink.receive)
+                lines = ReceiptLines([*outputs, *([sys.stdout] if options.as_json else [])])
+                sink = Sink(summary, console, progress, lines)
+                await lines.of(_take_in(connection, loaded.settings, options, labels, sink.receive))
                 if summary.counts["deferred"] or connection.is_local:
                     left = await connection.embed_pending(EmbeddingProgress(console, progress).receive)
                     if not left:
                         summary.embedded()
-
-
-@asynccontextmanager
-async def _sink(summary: Summary, console: Console, progress: Progress, outputs: list[IO[str]]) -> AsyncIterator[Sink]:
-    """Receives what happens in the block, and ends it where receipts cannot be written."""
-    task = asyncio.current_task()
-    if task is None:
-        raise AssertionError("receipts are taken in a task")
-    sink = Sink(summary, console, progress, outputs, task)
-    try:
-        yield sink
-    except asyncio.CancelledError:
-        if sink.failure is None:
-            raise
-    if isinstance(sink.failure, BrokenPipeError):
-        raise sink.failure
-    if sink.failure is not None:
-        raise BackendUnavailableError("receipts", f"Receipts cannot be written: {sink.failure.strerror}.")
 
 
 async def _take_in(

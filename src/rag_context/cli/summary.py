@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +12,11 @@ from typing import IO, BinaryIO
 from rich.progress import Progress
 
 from rag_context.api.index import FileReceipt
+from rag_context.api.wire import WireResponse
 from rag_context.cli.console import Console, one_line, separated
 from rag_context.cli.progress import PROGRESS_EVERY, PROGRESS_S, progress_line
 from rag_context.domain.documents import for_terminals
-from rag_context.errors import InvalidInputError
+from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.files.histories.client_records import counted
 
 SHOWN = 10
@@ -133,33 +134,57 @@ class InvalidLines:
 
 
 @dataclass(slots=True)
-class Sink:
-    """Where receipts go: into the summary, onto the bar, and out for programs.
+class ReceiptLines:
+    """Receipts for programs, a line each. Where they cannot be written, the work that makes them ends."""
 
-    Receipts come from everywhere; where they cannot be written the run is cancelled, and `failure` says why.
-    """
+    outputs: list[IO[str]]
+    _work: "asyncio.Task[None] | None" = None
+    _failure: OSError | None = None
+
+    def write(self, receipt: WireResponse) -> None:
+        """Write a receipt, to each output."""
+        if not self.outputs or self._failure is not None:
+            return
+        line = for_terminals(receipt.to_json()).decode() + "\n"
+        try:
+            for output in self.outputs:
+                output.write(line)
+                output.flush()
+        except OSError as error:
+            self._failure = error
+            if self._work is not None:
+                self._work.cancel()
+
+    async def of(self, work: Coroutine[None, None, None]) -> None:
+        """Do the work that makes them. Raises: BrokenPipeError, BackendUnavailableError (they cannot be written)."""
+        self._work = asyncio.ensure_future(work)
+        try:
+            await self._work
+        except asyncio.CancelledError:
+            if self._failure is None:
+                self._work.cancel()
+                raise
+        if isinstance(self._failure, BrokenPipeError):
+            raise self._failure
+        if self._failure is not None:
+            raise BackendUnavailableError("receipts", f"Receipts cannot be written: {self._failure.strerror}.")
+
+
+@dataclass(slots=True)
+class Sink:
+    """Where receipts go: into the summary, onto the bar, and out for programs."""
 
     summary: Summary
     console: Console
     progress: Progress
-    outputs: list[IO[str]]
-    run: "asyncio.Task[None]"
-    failure: OSError | None = None
+    lines: ReceiptLines
     last_noted: float = field(default_factory=time.monotonic)
     """When people without a terminal last read how far it is."""
 
     def receive(self, receipt: FileReceipt) -> None:
         """Take a receipt."""
         self.summary.add(receipt)
-        if self.outputs and self.failure is None:
-            line = for_terminals(receipt.to_json()).decode() + "\n"
-            try:
-                for output in self.outputs:
-                    output.write(line)
-                    output.flush()
-            except OSError as error:
-                self.failure = error
-                self.run.cancel()
+        self.lines.write(receipt)
         if receipt.status not in {"gone", "removed"}:
             for task in self.progress.tasks:
                 self.progress.advance(task.id)

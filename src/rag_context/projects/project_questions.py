@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from rag_context.api import project_queries
+from rag_context.api import project_queries as wire
 from rag_context.api.handlers import CallContext, performs
 from rag_context.api.operations import projects as operations
 from rag_context.domain.documents import Tenant, utc_now
@@ -168,74 +168,68 @@ class ProjectQuestions:
         self._now = now
 
     @performs(operations.RAG_QUERY)
-    async def query(
-        self, request: project_queries.RagQueryRequest, context: CallContext
-    ) -> project_queries.RagQueryResponse:
+    async def query(self, request: wire.RagQueryRequest, context: CallContext) -> wire.RagQueryResponse:
         """A context for a question, and an answer if a chat model is configured."""
         project = await self._resolver.resolve(request, context.caller)
         await self._check_doc_types(request.doc_types, project)
         options = overridden(project.options, request)
-        behind = self._resolver.behind(project.tenant)
-        fields = await self._context(request.query, project.tenant, options, context.request_id, behind)
-        return project_queries.RagQueryResponse(**fields)
+        return wire.RagQueryResponse(**await self._context(request, options, context, project.tenant))
 
     @performs(operations.SEMANTIC_SEARCH)
-    async def search(
-        self, request: project_queries.SemanticSearchRequest, context: CallContext
-    ) -> project_queries.SemanticSearchResponse:
+    async def search(self, request: wire.SemanticSearchRequest, context: CallContext) -> wire.SemanticSearchResponse:
         """The documents that answer a question."""
         project = await self._resolver.resolve(request, context.caller)
         await self._check_doc_types(request.doc_types, project)
         options = overridden(project.search_options, request)
-        behind = self._resolver.behind(project.tenant)
-        fields = await self._documents(request.query, project.tenant, options, context.request_id, behind)
-        return project_queries.SemanticSearchResponse(**fields)
+        return wire.SemanticSearchResponse(**await self._documents(request, options, context, project.tenant))
 
     @performs(operations.SEARCH_EXTERNAL_DOCS)
     async def search_external(
-        self, request: project_queries.SearchExternalDocsRequest, context: CallContext
-    ) -> project_queries.SearchExternalDocsResponse:
+        self, request: wire.SearchExternalDocsRequest, context: CallContext
+    ) -> wire.SearchExternalDocsResponse:
         """The external documents that answer a question."""
         activation, tenant, path = external(await self._resolver.resolve(request, context.caller))
         options = overridden(activation.search_options, request)
-        behind = self._resolver.behind(activation.tenant)
-        fields = await self._documents(request.query, tenant, options, context.request_id, behind)
-        fields |= tenant_fields(activation.tenant)
-        return project_queries.SearchExternalDocsResponse(**fields, external_docs_path=path)
+        fields = await self._documents(request, options, context, activation.tenant, tenant)
+        return wire.SearchExternalDocsResponse(**fields, external_docs_path=path)
 
     @performs(operations.RAG_QUERY_EXTERNAL)
     async def query_external(
-        self, request: project_queries.RagQueryExternalRequest, context: CallContext
-    ) -> project_queries.RagQueryExternalResponse:
+        self, request: wire.RagQueryExternalRequest, context: CallContext
+    ) -> wire.RagQueryExternalResponse:
         """A context of external documents for a question."""
         activation, tenant, path = external(await self._resolver.resolve(request, context.caller))
         options = overridden(activation.options, request).overridden(
             include_critical=records.CriticalInclusion.NEVER,
             min_promotion_level=records.PromotionLevel.STANDARD,  # external documents cannot be promoted
         )
-        behind = self._resolver.behind(activation.tenant)
-        fields = await self._context(request.query, tenant, options, context.request_id, behind)
-        fields |= tenant_fields(activation.tenant)
-        return project_queries.RagQueryExternalResponse(**fields, external_docs_path=path)
+        fields = await self._context(request, options, context, activation.tenant, tenant)
+        return wire.RagQueryExternalResponse(**fields, external_docs_path=path)
 
     async def _context(
-        self, query: str, tenant: Tenant, options: records.RetrievalOptions, request_id: str, behind: Sequence[str]
+        self,
+        question: wire.Question,
+        options: records.RetrievalOptions,
+        call: CallContext,
+        project: Tenant,
+        tenant: Tenant | None = None,
     ) -> dict[str, Any]:
         """One text of the documents that answer a question, and an answer if there is a chat model.
 
-        `behind` says why the index may be older than the files.
+        `tenant` has the documents, where that is not the project itself.
         """
-        started = self._clock()
+        started, behind = self._clock(), self._resolver.behind(project)
         async with self._admissions.searches.admitted():
-            context = await RetrievalService(self._retrieval, tenant).assemble_context(query, options)
+            retrieval = RetrievalService(self._retrieval, tenant or project)
+            context = await retrieval.assemble_context(question.query, options)
         latency_ms = (self._clock() - started) * 1000.0
         ids = [document.document_id for document in context.all_sources]
-        self._record(query, context.label, ids, request_id, latency_ms)
+        self._record(question.query, context.label, ids, call.request_id, latency_ms)
         chat = self._chat
-        written = Written(remarks=(NO_MODEL,)) if chat is None else await write_answer(query, context, chat)
+        written = Written(remarks=(NO_MODEL,)) if chat is None else await write_answer(question.query, context, chat)
         return {
-            **tenant_fields(tenant),
-            **_labelled(context.label, request_id, latency_ms, behind),
+            **tenant_fields(project),
+            **_labelled(context.label, call.request_id, latency_ms, behind),
             "answer": written.answer,
             "answer_note": " ".join(f"{remark}." for remark in written.remarks) or None,
             "citations": list(written.citations),
@@ -251,18 +245,24 @@ class ProjectQuestions:
         }
 
     async def _documents(
-        self, query: str, tenant: Tenant, options: records.RetrievalOptions, request_id: str, behind: Sequence[str]
+        self,
+        question: wire.Question,
+        options: records.RetrievalOptions,
+        call: CallContext,
+        project: Tenant,
+        tenant: Tenant | None = None,
     ) -> dict[str, Any]:
         """The documents that answer a question, without their texts. The arguments are those of `_context`."""
-        started = self._clock()
+        started, behind = self._clock(), self._resolver.behind(project)
         async with self._admissions.searches.admitted():
-            found = await RetrievalService(self._retrieval, tenant).list_relevant_documents(query, options)
+            retrieval = RetrievalService(self._retrieval, tenant or project)
+            found = await retrieval.list_relevant_documents(question.query, options)
         latency_ms = (self._clock() - started) * 1000.0
         ids = [document.document_id for document in found.documents]
-        self._record(query, found.label, ids, request_id, latency_ms)
+        self._record(question.query, found.label, ids, call.request_id, latency_ms)
         return {
-            **tenant_fields(tenant),
-            **_labelled(found.label, request_id, latency_ms, behind),
+            **tenant_fields(project),
+            **_labelled(found.label, call.request_id, latency_ms, behind),
             "results": [_source(document) for document in found.documents],
             "total_matches": found.total_matches,
         }
@@ -316,7 +316,7 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
 """The option that a field of a question sets, and how its value is read."""
 
 
-def overridden(options: records.RetrievalOptions, request: project_queries.Question) -> records.RetrievalOptions:
+def overridden(options: records.RetrievalOptions, request: wire.Question) -> records.RetrievalOptions:
     """The options of a project with those that a question sets."""
     stated = ((_OPTIONS[name], value) for name, value in request if name in _OPTIONS and value is not None)
     return options.overridden(**{option: read(value) for (option, read), value in stated})
@@ -330,7 +330,7 @@ def _labelled(label: records.Label, request_id: str, latency_ms: float, behind: 
         "circuit_breaker_open": label.breaker_open,
         "warnings": [*label.warnings, *behind],
         "legs": {
-            name: project_queries.Leg(status=leg.status.value, latency_ms=round(leg.latency_ms, 3), detail=leg.detail)
+            name: wire.Leg(status=leg.status.value, latency_ms=round(leg.latency_ms, 3), detail=leg.detail)
             for name, leg in label.legs.items()
         },
         "interpreted": _interpreted(label.windows),
@@ -339,14 +339,12 @@ def _labelled(label: records.Label, request_id: str, latency_ms: float, behind: 
     }
 
 
-def _interpreted(windows: Sequence[Window]) -> project_queries.PlainInterpreted | None:
+def _interpreted(windows: Sequence[Window]) -> wire.PlainInterpreted | None:
     window = merged(windows) if windows else None
     if window is None:
         return None
-    time_range = project_queries.PlainTimeRange(since=window.since, until=window.until)
-    return project_queries.PlainInterpreted(
-        time_range=time_range, phrase=window.phrase, every_year=window.yearly or None
-    )
+    time_range = wire.PlainTimeRange(since=window.since, until=window.until)
+    return wire.PlainInterpreted(time_range=time_range, phrase=window.phrase, every_year=window.yearly or None)
 
 
 def _quoted(document: records.RetrievedDocument) -> dict[str, Any]:
@@ -364,9 +362,9 @@ def _quoted(document: records.RetrievedDocument) -> dict[str, Any]:
     }
 
 
-def _source(document: records.RetrievedDocument) -> project_queries.Source:
+def _source(document: records.RetrievedDocument) -> wire.Source:
     """A document that a search found, or a critical one."""
-    return project_queries.Source(
+    return wire.Source(
         **_quoted(document),
         summary=document.summary,
         char_count=document.char_count,
@@ -378,9 +376,9 @@ def _source(document: records.RetrievedDocument) -> project_queries.Source:
     )
 
 
-def _linked_doc(document: records.LinkedDocument) -> project_queries.LinkedDoc:
+def _linked_doc(document: records.LinkedDocument) -> wire.LinkedDoc:
     """A document that a link led to."""
-    return project_queries.LinkedDoc(
+    return wire.LinkedDoc(
         **_quoted(document),
         char_count=document.char_count,
         linked_from=document.linked_from,
