@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from rag_context.client import AsyncClient, BackgroundIndexer, Client, Failure, QueueFullError, Retries, open_context
-from rag_context.client.background import BACKGROUND_RETRIES, KeyedQueue, QueueClosedError
+from rag_context.client.background import BACKGROUND_RETRIES
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.settings import Settings
 from tests.end_to_end.process import Served
@@ -208,18 +208,6 @@ async def test_any_thread_may_submit() -> None:
     assert sorted(gated_context.kept) == sorted((f"s{n}", "text") for n in range(40))
 
 
-async def test_who_waits_for_room_is_woken_as_soon_as_there_is_some() -> None:
-    queue: KeyedQueue[str] = KeyedQueue(1, lambda item: item)
-    assert queue.put("first")
-    waiting = asyncio.create_task(queue.wait_for_room())
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert not waiting.done()
-    assert await queue.take() == "first"
-    async with asyncio.timeout(10):
-        await waiting
-
-
 async def test_who_waits_when_the_end_comes_is_not_left_waiting() -> None:
     gated_context = GatedContext(gate=asyncio.Semaphore(0))
     async with indexer(gated_context, capacity=1, concurrency=1, drain_s=0.05) as behind:
@@ -234,12 +222,24 @@ async def test_who_waits_when_the_end_comes_is_not_left_waiting() -> None:
 
 
 async def test_what_a_thread_submits_at_the_end_is_accepted_or_rejected_but_never_lost() -> None:
-    queue: KeyedQueue[str] = KeyedQueue(9, lambda item: item)
-    assert queue.put("before")
-    queue.close()
-    with pytest.raises(QueueClosedError):
-        queue.put("after")
-    assert (await queue.take(), queue.empty()) == ("before", [])
+    gated_context, accepted = GatedContext(), 0
+
+    def submit() -> None:
+        nonlocal accepted
+        with pytest.raises(RuntimeError, match="inside its"):
+            while True:
+                try:
+                    behind.queue_chat_session("s", "text")
+                except QueueFullError:
+                    continue
+                accepted += 1
+
+    async with indexer(gated_context, capacity=3, drain_s=10.0) as behind:
+        submitting = asyncio.create_task(asyncio.to_thread(submit))
+        await behind.wait_for_room()
+        await gated_context.entered.wait()
+    await submitting
+    assert len(gated_context.kept) + len(behind.left) == accepted > 0
 
 
 def test_an_absent_server_is_tried_for_about_a_minute() -> None:

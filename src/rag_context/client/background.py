@@ -2,12 +2,11 @@
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from threading import Lock
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Self
 from uuid import NAMESPACE_URL, uuid5
 
 from rag_context.api.index import IndexRequest
@@ -19,104 +18,6 @@ from rag_context.client.repeats import Retries
 from rag_context.domain.documents import CHAT, CODE, DECISION
 from rag_context.errors import RagContextError
 
-Item = TypeVar("Item")
-
-
-class QueueClosedError(Exception):
-    """The queue accepts no more items."""
-
-
-class KeyedQueue(Generic[Item]):
-    """Filled from any thread, emptied by tasks of one event loop; the items of one key keep their order."""
-
-    def __init__(self, capacity: int, key_of: Callable[[Item], Hashable]) -> None:
-        self._capacity = capacity
-        self._key_of = key_of
-        self._loop = asyncio.get_running_loop()
-        self._lock = Lock()
-        self._waiting: OrderedDict[Hashable, deque[Item]] = OrderedDict()
-        self._busy: set[Hashable] = set()
-        self._count = 0
-        self._is_closed = False
-        self._changed = asyncio.Event()
-
-    def __len__(self) -> int:
-        """How many items wait."""
-        return self._count
-
-    def put(self, item: Item) -> bool:
-        """Add an item; False where there is no room. Raises: QueueClosedError."""
-        with self._lock:
-            if self._is_closed:
-                raise QueueClosedError
-            if self._count >= self._capacity:
-                return False
-            self._count += 1
-            self._waiting.setdefault(self._key_of(item), deque()).append(item)
-        # An asyncio event belongs to its loop; any thread may call this.
-        self._loop.call_soon_threadsafe(self._changed.set)
-        return True
-
-    async def take(self) -> Item:
-        """The next item whose key is free; its key is busy until `done`."""
-        # No wake-up is lost: a `put` after `_next` sets the event in a later turn of the loop, after this `clear`.
-        while (item := self._next()) is None:
-            self._changed.clear()
-            await self._changed.wait()
-        # Several items may have come with one wake-up: the next worker has to look too.
-        self._changed.set()
-        return item
-
-    def done(self, item: Item) -> None:
-        """Free the key of an item."""
-        with self._lock:
-            self._busy.discard(self._key_of(item))
-        self._changed.set()
-
-    async def wait_for_room(self) -> None:
-        """Wait until an item would be taken, or none will be any more."""
-        # Without the lock: only tasks of this loop take items out, so the count cannot fall between check and wait.
-        while self._count >= self._capacity and not self._is_closed:
-            self._changed.clear()
-            await self._changed.wait()
-
-    async def wait_until_done(self) -> None:
-        """Wait until nothing waits and no key is busy."""
-        while self._count or self._busy:
-            self._changed.clear()
-            await self._changed.wait()
-
-    def close(self) -> None:
-        """Accept no more items."""
-        with self._lock:
-            self._is_closed = True
-        self._changed.set()
-
-    def empty(self) -> list[Item]:
-        """Take out all that waits, and free all keys: no task works on them any more."""
-        with self._lock:
-            items = [item for waiting in self._waiting.values() for item in waiting]
-            self._waiting.clear()
-            self._busy.clear()
-            self._count = 0
-        self._changed.set()
-        return items
-
-    def _next(self) -> Item | None:
-        with self._lock:
-            for key, items in self._waiting.items():
-                if key not in self._busy:
-                    item = items.popleft()
-                    if items:  # behind the other keys, so that one with many items does not keep them waiting
-                        self._waiting.move_to_end(key)
-                    else:
-                        del self._waiting[key]
-                    self._busy.add(key)
-                    self._count -= 1
-                    return item
-        return None
-
-
 logger = logging.getLogger(__name__)
 
 CONCURRENCY = 5
@@ -124,8 +25,6 @@ CAPACITY = 1000
 DRAIN_S = 30.0
 BACKGROUND_RETRIES = Retries(tries=10, base_s=0.5, cap_s=30.0)
 """About a minute of trying, on top of what the context itself does."""
-
-_OUTSIDE = "a BackgroundIndexer takes documents inside its `async with` block only"
 
 
 class QueueFullError(RagContextError):
@@ -187,14 +86,21 @@ class BackgroundIndexer:
         if min(concurrency, capacity) < 1:
             raise ValueError("concurrency and capacity of a BackgroundIndexer must be at least 1")
         self._context = context
-        self._concurrency = concurrency
         self._capacity = capacity
         self._retries = retries
         self._drain_s = drain_s
         self._on_failure = on_failure
-        self._queue: KeyedQueue[QueuedDocument] | None = None
-        self._workers: list[asyncio.Task[None]] = []
-        self._running: list[QueuedDocument] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """That of the block; None outside of it."""
+        self._lock = Lock()
+        self._queued = 0
+        self._tasks: dict[asyncio.Task[None], QueuedDocument] = {}
+        """Of all documents that are not done, in the order in which they came; many wait for their turn."""
+        self._last: dict[Hashable, asyncio.Task[None]] = {}
+        """The last document of each key, behind which the next one waits."""
+        self._running = 0
+        self._slots = asyncio.Semaphore(concurrency)
+        self._changed = asyncio.Event()
         self.indexed = 0
         """Documents that are kept."""
         self.failed = 0
@@ -203,8 +109,7 @@ class BackgroundIndexer:
         """Documents for which the end of the block left no time."""
 
     async def __aenter__(self) -> Self:
-        self._queue = KeyedQueue(self._capacity, lambda document: document.key)
-        self._workers = [asyncio.create_task(self._work(self._queue)) for _ in range(self._concurrency)]
+        self._loop = asyncio.get_running_loop()
         return self
 
     async def __aexit__(
@@ -215,7 +120,7 @@ class BackgroundIndexer:
     @property
     def waiting(self) -> int:
         """Documents that are queued or being indexed."""
-        return len(self._queue or ()) + len(self._running)
+        return self._queued + self._running
 
     def queue_chat_session(self, session_id: str, content: str, agent: str | None = None) -> None:
         """Have a chat kept. Raises as `queue` does."""
@@ -254,60 +159,78 @@ class BackgroundIndexer:
         """
         document = QueuedDocument(content, content_type, session_id, source, options or {})
         request_of(IndexRequest, index_fields(content, content_type, session_id, source, document.options))
-        queue = self._queue
-        if queue is None:
-            raise RuntimeError(_OUTSIDE)
-        try:
-            is_accepted = queue.put(document)
-        except QueueClosedError:
-            raise RuntimeError(_OUTSIDE) from None
-        if not is_accepted:
-            raise QueueFullError(
-                f"{self._capacity} documents wait already; try again later, or `await wait_for_room()`"
-            )
+        with self._lock:
+            if self._loop is None:
+                raise RuntimeError("a BackgroundIndexer takes documents inside its `async with` block only")
+            if self._queued >= self._capacity:
+                raise QueueFullError(
+                    f"{self._capacity} documents wait already; try again later, or `await wait_for_room()`"
+                )
+            self._queued += 1
+            self._loop.call_soon_threadsafe(self._begin, document)
 
     async def wait_for_room(self) -> None:
         """Wait until a document would be taken, or the block ends: how a producer keeps pace."""
-        if self._queue is not None:
-            await self._queue.wait_for_room()
+        await self._until(lambda: self._queued < self._capacity or self._loop is None)
 
     async def wait_until_done(self) -> None:
         """Wait until everything submitted so far is stored, has failed, or is left."""
-        if self._queue is not None:
-            await self._queue.wait_until_done()
+        await self._until(lambda: not (self._queued or self._tasks))
 
     async def close(self) -> None:
         """Take no more, work the queue off for as long as there is time, and say what is left."""
-        queue, self._queue = self._queue, None  # from here on `queue` rejects documents
-        if queue is None:
+        with self._lock:  # from here on `queue` rejects documents
+            loop, self._loop = self._loop, None
+        if loop is None:
             return
-        queue.close()
+        self._changed.set()
         try:
             async with asyncio.timeout(self._drain_s):
-                await queue.wait_until_done()
+                await self.wait_until_done()
         except TimeoutError:
-            logger.warning("documents are left in the queue: %d", len(queue) + len(self._running))
+            logger.warning("documents are left in the queue: %d", self.waiting)
         finally:
-            for worker in self._workers:
-                worker.cancel()
-            await asyncio.wait(self._workers)
-            self.left = (*self._running, *queue.empty())
-            self._running.clear()
+            self.left, self._queued = tuple(self._tasks.values()), 0
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
             for document in self.left:
                 self._report(Failure(document, None))
 
-    async def _work(self, queue: KeyedQueue[QueuedDocument]) -> None:
-        while True:
-            document = await queue.take()
-            self._running.append(document)
-            failure = await self._index(document)  # cancelled, it stays among those that run, and so is left
-            self._running.remove(document)
-            queue.done(document)
-            if failure is None:
-                self.indexed += 1
-            else:
-                self.failed += 1
-                self._report(failure)
+    async def _until(self, is_true: Callable[[], bool]) -> None:
+        while not is_true():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _begin(self, document: QueuedDocument) -> None:
+        task = asyncio.create_task(self._keep(document, self._last.get(document.key)))
+        self._tasks[task] = document
+        self._last[document.key] = task
+        task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        document = self._tasks.pop(task)
+        if self._last[document.key] is task:
+            del self._last[document.key]
+        self._changed.set()
+
+    async def _keep(self, document: QueuedDocument, earlier: asyncio.Task[None] | None) -> None:
+        if earlier is not None:
+            await asyncio.wait({earlier})
+        async with self._slots:
+            with self._lock:
+                self._queued -= 1
+            self._changed.set()
+            self._running += 1
+            try:
+                failure = await self._index(document)
+            finally:
+                self._running -= 1
+        if failure is None:
+            self.indexed += 1
+        else:
+            self.failed += 1
+            self._report(failure)
 
     async def _index(self, document: QueuedDocument) -> Failure | None:
         try:
