@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from rag_context import errors
 from rag_context.api.index import BulkLine
@@ -24,12 +24,13 @@ from rag_context.client import errors as client_errors
 from rag_context.client.address import Address, announced_address
 from rag_context.client.async_http import AsyncHttp, AsyncTransport
 from rag_context.client.call import DEFAULT_CONNECTION, Batch, Call, call_of, missing, request_id_of, route_call
-from rag_context.files.target import IndexTarget, OnReceipt, listed_below
+from rag_context.files.target import OnReceipt, listed_below
 from rag_context.settings import Loaded
 from rag_context.settings.keys import location_of
 
 if TYPE_CHECKING:
     from rag_context.api.operations.routes import Route
+    from rag_context.cli.local_connection import InProcess
 
 Answer = TypeVar("Answer")
 _Wait: TypeAlias = Callable[[], Awaitable[bool]]
@@ -39,37 +40,19 @@ _BULK_TIMEOUT_S = 300.0
 _COLLECTIONS_TIMEOUT_S = 150.0
 _STATUS = ReindexRequest(status_only=True)
 
+Connection: TypeAlias = "Remote | InProcess"
+"""What does the work of a command. All its methods raise `RagContextError` only."""
+
 POLL_EVERY_S = 1.0
 STALLED_S = 30.0
 """After so long without a completed document the health of the server counts: its model may be unavailable."""
-
-
-class Connection(IndexTarget, Protocol):
-    """The use cases of the command line. All raise `RagContextError` only."""
-
-    @property
-    def place(self) -> str:
-        """Where the work is done, for people."""
-        ...
-
-    @property
-    def is_local(self) -> bool:
-        """Whether this process has opened the index: perhaps no other process embeds what is pending."""
-        ...
-
-    async def run(self, operation: Operation[Request, Response], request: Request) -> Response:
-        """Run any operation."""
-        ...
-
-    async def embed_pending(self, on_progress: Callable[[int, int], None]) -> int:
-        """Wait until pending documents have their vectors; returns how many still have none."""
-        ...
 
 
 class Remote:
     """The data directory's server does the work. Nothing is tried twice: a person decides that."""
 
     is_local = False
+    """Whether this process has opened the index: perhaps no other process embeds what is pending."""
 
     def __init__(
         self, http: AsyncHttp, url: str, *, poll_every_s: float = POLL_EVERY_S, stalled_s: float = STALLED_S

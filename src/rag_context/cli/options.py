@@ -6,7 +6,7 @@ from dataclasses import dataclass, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, get_annotations, signature
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import typer
 
@@ -14,6 +14,9 @@ from rag_context.cli.command_line import ExitCode, exit_code
 from rag_context.cli.console import Console
 from rag_context.errors import BackendUnavailableError
 from rag_context.settings import Loaded, check_available, load_settings
+
+if TYPE_CHECKING:
+    from rag_context.api.wire import WireResponse
 
 
 def named_path(text: str) -> Path:
@@ -71,13 +74,7 @@ class ConfigOptions:
         return loaded
 
 
-class HasJson(Protocol):
-    """An answer on the wire."""
-
-    def to_json(self) -> bytes: ...
-
-
-Answer = TypeVar("Answer", bound=HasJson)
+Answer = TypeVar("Answer", bound="WireResponse")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

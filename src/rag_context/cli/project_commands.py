@@ -127,11 +127,8 @@ async def open_tools(options: Options) -> AsyncIterator[Remote | _Here]:
     async with open_connection(options.load_available()) as connection:
         if isinstance(connection, Remote):
             yield connection
-            return
-        from rag_context.cli.local_connection import InProcess  # noqa: PLC0415  (already loaded, in this case)
-
-        assert isinstance(connection, InProcess)  # noqa: S101  (there is no third place)
-        yield _Here(connection)
+        else:
+            yield _Here(connection)
 
 
 def path_in_docs(path: str, here: Activation | None, cwd: Path) -> str:

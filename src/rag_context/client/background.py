@@ -190,7 +190,8 @@ class BackgroundIndexer:
         except TimeoutError:
             logger.warning("documents are left in the queue: %d", self.waiting)
         finally:
-            self.left, self._queued = tuple(self._tasks.values()), 0
+            self.left = tuple(document for task, document in self._tasks.items() if not task.done())
+            self._queued = 0
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
