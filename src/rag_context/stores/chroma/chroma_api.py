@@ -159,10 +159,6 @@ def every(parts: list[Where]) -> Where:
     return parts[0] if len(parts) == 1 else {"$and": parts}
 
 
-def timeout_message(label: str) -> str:
-    return f"{label} did not answer in time"
-
-
 def unreachable(label: str, reason: str) -> BackendUnavailableError:
     return BackendUnavailableError(COMPONENT, f"{label} cannot be reached ({reason})")
 

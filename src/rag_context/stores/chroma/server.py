@@ -193,7 +193,7 @@ class ChromaServer:
         try:
             response = await self._client.request(method, path, content=content)
         except httpx2.TimeoutException as error:
-            raise BackendTimeoutError(chroma_api.COMPONENT, chroma_api.timeout_message(self.label)) from error
+            raise BackendTimeoutError(chroma_api.COMPONENT, f"{self.label} did not answer in time") from error
         except AttributeError as error:  # uvloop: a connection reset while it was made has no socket, which anyio reads
             raise chroma_api.unreachable(self.label, "reset") from error
         except httpx2.TransportError as error:

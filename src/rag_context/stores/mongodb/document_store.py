@@ -194,7 +194,6 @@ class MongoDocuments(MongoRegistry):
         self._retrievals.record(document_ids, at)
 
     async def close(self) -> None:
-        """Write the remaining statistics, if the server accepts them soon."""
         await self._retrievals.close()
 
     async def counts(self) -> Counts:

@@ -416,11 +416,7 @@ class MongoRegistry:
         return _model_of((await self._state.refresh()).model)
 
     async def adopt_model(self, model: EmbeddingModel) -> None:
-        """Record the model of an index that has none, or no vectors. Vectors without a recorded model do not count.
-
-        Raises:
-            IndexMismatchError: the vectors of the index were made by another model.
-        """
+        """Vectors without a recorded model do not count."""
         while True:
             recorded = _model_of((await self._state.refresh()).model)
             if recorded is None:

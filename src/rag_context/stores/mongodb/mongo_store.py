@@ -19,7 +19,7 @@ from rag_context.errors import BackendDataError
 from rag_context.ports.writing import DocumentCheck
 from rag_context.resilience.deadline import ended
 from rag_context.stores.mongodb import document_records
-from rag_context.stores.mongodb.chunk_records import chunk_of, chunk_terms
+from rag_context.stores.mongodb.chunk_records import chunk_of, chunk_terms, read_chunks
 from rag_context.stores.mongodb.document_store import MongoDocuments
 from rag_context.stores.mongodb.index_state import NOTHING, MongoChange, MongoIndexState, MongoSnapshot, Totals
 from rag_context.stores.mongodb.indexes import Indexes
@@ -116,8 +116,8 @@ class MongoMaintenance:
             self._ensured_at = now_s
             await self._revisions.sweep()
             self._revisions.migrate_soon()
-        if self._is_off(seen, now_s):
-            await self._count_again(seen)
+        if self._is_off(seen, now_s) and await self._state.correct(seen, await self._state.count_by_tenant()):
+            logger.info("the counters of the index were counted again")
         if seen.totals != self._shown and now_s - self._shown_at >= PROGRESS_S:
             await self._show(seen.totals)
             self._shown, self._shown_at = seen.totals, now_s
@@ -139,10 +139,6 @@ class MongoMaintenance:
             self._observed = deque()
             return not seen.is_consistent
         return False
-
-    async def _count_again(self, seen: MongoSnapshot) -> None:
-        if await self._state.correct(seen, await self._state.count_by_tenant()):
-            logger.info("the counters of the index were counted again")
 
     async def _show(self, totals: Totals) -> None:
         """Keep the progress of embedding where people and other programs can see it."""
@@ -247,7 +243,7 @@ class MongoAuditor:
         if "revision" not in entry:
             return []
         async with self._mongo.reached():
-            records = await self._revisions.chunks(entry)
+            records = await read_chunks(entry, self._mongo.writing.chunks)
             if len(records) == entry.get("chunkCount"):
                 return records
             named = await self._mongo.documents.find_one({"_id": entry["_id"]}, {"revision": 1})

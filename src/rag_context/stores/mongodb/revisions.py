@@ -77,10 +77,6 @@ class Revisions:
         """Remove the chunks of a deleted document. After a failure `sweep` does it."""
         await self._finish(name, document_id, None if before is None else before.get("revision"))
 
-    async def chunks(self, entry: Entry) -> list[Entry]:
-        """The records of a document's chunks; `entry` is its record, of this layout. Raises: PyMongoError."""
-        return await read_chunks(entry, self._mongo.chunks)
-
     async def rewrite(self, entry: Entry) -> bool:
         """Analyse the chunks of a document of ours again and store them; False if it changed meanwhile.
 
@@ -88,7 +84,10 @@ class Revisions:
             entry: the whole record as it was read, of any layout.
         """
         async with self._mongo.reached():
-            chunks = [chunk_of(each) for each in await self.chunks(entry)] if "revision" in entry else chunks_of(entry)
+            if "revision" in entry:
+                chunks = [chunk_of(each) for each in await read_chunks(entry, self._mongo.chunks)]
+            else:
+                chunks = chunks_of(entry)
         fresh = {**entry, **chunks_entry(chunks, uuid4().hex)}
         await self._store(fresh, chunks)
         # Only the version that was read: a newer one came with chunks of its own.

@@ -105,7 +105,6 @@ class PostgresDocuments:
         return self._state.version
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
-        """The passages that exist, by chunk id; damaged ones are left out."""
         if not chunk_ids:
             return {}
         return passages_from(await self._database.fetch(_PASSAGES, list(chunk_ids)))

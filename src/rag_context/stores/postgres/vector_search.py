@@ -221,7 +221,6 @@ class PostgresVectors:
         return dict(rows)
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
-        """The passages that exist, by chunk id: the same database holds them. Raises: BackendError."""
         return await self._documents.passages(chunk_ids)
 
     async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:

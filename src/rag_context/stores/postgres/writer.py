@@ -1,6 +1,5 @@
 """The statements of writes. Each function runs inside one transaction, beside other writers."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -23,7 +22,7 @@ from rag_context.stores.postgres.rows import (
     read_text,
     stored,
 )
-from rag_context.stores.postgres.state import Difference, PostgresChange
+from rag_context.stores.postgres.state import PostgresChange
 
 SCHEMA = "rag_context"
 
@@ -61,12 +60,12 @@ def _put(columns: tuple[str, ...]) -> str:
 class ChunkRows:
     """Rows of chunks with their texts and vectors, of one document or several, which are copied together."""
 
-    def __init__(self) -> None:
+    def __init__(self, change: PostgresChange) -> None:
+        self._change = change
         self._chunks: list[tuple[object, ...]] = []
         self._columns: tuple[str, ...] = ()
         self._passages: list[tuple[object, ...]] = []
         self._vectors: list[tuple[int, Vector]] = []
-        self._counted: defaultdict[int, Difference] = defaultdict(Difference)
 
     def add(
         self,
@@ -75,34 +74,29 @@ class ChunkRows:
         sequence: int,
         chunks: Iterable[tuple[int, Chunk, ChunkTerms, Vector | None]],
     ) -> None:
-        """Add the chunks of a document, each with its key, its terms, and its vector if it has one."""
-        counted = self._counted[tenant]
+        """Add the chunks of a document, each with its key, its terms, and its vector if it has one; and count them."""
+        difference = self._change.of(tenant)
         for key, chunk, words, vector in chunks:
             row = chunk_row(key, chunk, words, document, tenant, sequence)
             self._columns = self._columns or tuple(row)
             self._chunks.append(tuple(row.values()))
             self._passages.append((key, stored(chunk.text), stored(chunk.context)))
-            counted.chunks += 1
-            counted.terms += words.length
+            difference.chunks += 1
+            difference.turnover += 1
+            difference.terms += words.length
             if vector is not None:
                 self._vectors.append((key, vector))
-                counted.vectors += 1
+                difference.vectors += 1
 
-    async def copy(self, connection: Connection, change: PostgresChange) -> None:
-        """Copy all of them into the tables, and count them."""
+    async def copy(self, connection: Connection) -> None:
+        """Copy all of them into the tables."""
         for table, columns, rows in (
             ("chunks", self._columns, self._chunks),
             ("passages", ("chunk", "text", "context"), self._passages),
-            (f"vectors_{change.generation}", VECTOR_FIELDS, self._vectors),
+            (f"vectors_{self._change.generation}", VECTOR_FIELDS, self._vectors),
         ):
             if rows:
                 await connection.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=rows)
-        for tenant, counted in self._counted.items():
-            difference = change.of(tenant)
-            difference.chunks += counted.chunks
-            difference.turnover += counted.chunks
-            difference.terms += counted.terms
-            difference.vectors += counted.vectors
 
 
 async def write_document(
@@ -134,9 +128,9 @@ async def write_document(
     made: Sequence[Vector | None] = (
         [kept.get((chunk.id, chunk.text, chunk.context)) for chunk in chunks] if vectors is None else list(vectors)
     )
-    rows = ChunkRows()
+    rows = ChunkRows(change)
     rows.add(document, tenant, sequence, zip(await _keys(connection, len(chunks)), chunks, words, made, strict=True))
-    await rows.copy(connection, change)
+    await rows.copy(connection)
 
 
 async def write_new(
@@ -165,7 +159,7 @@ async def write_new(
     keys = iter(await _keys(connection, sum(len(terms) for _, terms in new)))
     dimension = await dimension_of(connection, change.generation)
     tenants = {each: await tenant_key(connection, each) for each in {document.tenant for (document, _, _), _ in new}}
-    document_rows, chunk_rows = [], ChunkRows()
+    document_rows, chunk_rows = [], ChunkRows(change)
     for sequence, ((document, chunks, vectors), terms) in zip(sequences, new, strict=True):
         if vectors is not None:
             require_shape(COMPONENT, vectors, len(chunks), dimension)
@@ -181,7 +175,7 @@ async def write_new(
         columns=list(document_rows[0]),
         records=[tuple(row.values()) for row in document_rows],
     )
-    await chunk_rows.copy(connection, change)
+    await chunk_rows.copy(connection)
     for (document, _, vectors), _ in new:
         difference = change.of(tenants[document.tenant])
         difference.documents += 1

@@ -131,13 +131,6 @@ class QdrantVectors(VectorCollection):
         await self.make(model.dimension)
 
     async def put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> None:
-        """Store the vectors of a document, `(n, dim) float32`, in place of those of its earlier versions.
-
-        The new ones are found before the old ones go, so for a moment both may be.
-
-        Raises:
-            BackendRejectedError: there are vectors of another dimension, or the document cannot be stored.
-        """
         points = _points(document, chunks, vectors)
         if points:
             await self._store(points, vectors.shape[1])
@@ -176,10 +169,7 @@ class QdrantVectors(VectorCollection):
         return {str(record.id): vector_of(record) for record in records}
 
     async def clear(self) -> None:
-        """Delete all vectors: the collection is removed, and created again with the next vectors.
-
-        Of a collection that other programs use too, only our points are deleted.
-        """
+        """The collection is created again with the next vectors; where other programs use it too, only ours go."""
         await self.remove()
 
     def sibling(self, suffix: str) -> "QdrantVectors":
