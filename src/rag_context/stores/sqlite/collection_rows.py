@@ -6,9 +6,8 @@ Each function that reads runs in one read snapshot, each that writes in one save
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from rag_context.domain.documents import microseconds, moment
 from rag_context.domain.vectors import Matrix
@@ -103,27 +102,17 @@ def count_collections(connection: sqlite3.Connection) -> tuple[int, int]:
     return row
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEntries:
-    """Entries as they are stored, column by column."""
-
-    ids: Sequence[str]
-    metadata: Sequence[str]
-    texts: Sequence[str]
-    vectors: Sequence[bytes]
-    dimension: int
+StoredEntry: TypeAlias = tuple[str, str, str, bytes]
+"""An entry as it is stored: its id, metadata, text and vector."""
 
 
-def stored_entries(entries: Sequence[Entry], vectors: Matrix) -> StoredEntries:
+def stored_entries(entries: Sequence[Entry], vectors: Matrix) -> list[StoredEntry]:
     """Entries with their vectors (`(len(entries), dim) float32`), written out. Raises: InvalidInputError."""
     check_distinct(entries)
-    return StoredEntries(
-        [entry.id for entry in entries],
-        [metadata_text(entry.metadata) for entry in entries],
-        [entry.text for entry in entries],
-        blobs_of(vectors),
-        vectors.shape[1],
-    )
+    return [
+        (entry.id, metadata_text(entry.metadata), entry.text, vector)
+        for entry, vector in zip(entries, blobs_of(vectors), strict=True)
+    ]
 
 
 def drop(name: str, connection: sqlite3.Connection) -> None:
@@ -140,32 +129,26 @@ def empty(name: str, connection: sqlite3.Connection) -> int:
     return collection.count
 
 
-def upsert(name: str, rows: StoredEntries, connection: sqlite3.Connection) -> None:
+def upsert(name: str, rows: Sequence[StoredEntry], dimension: int, connection: sqlite3.Connection) -> None:
     """Store entries, in place of those with their ids. Raises: InvalidInputError."""
     collection = find(name, connection)
-    if not rows.ids:
+    if not rows:
         return
-    check_dimension(name, collection.dimension, rows.dimension)
+    check_dimension(name, collection.dimension, dimension)
     if collection.dimension is None:
-        connection.execute("UPDATE collections SET dimension = ? WHERE key = ?", (rows.dimension, collection.key))
+        connection.execute("UPDATE collections SET dimension = ? WHERE key = ?", (dimension, collection.key))
     # Not listed as deletions: a copy in memory replaces an entry when it reads the new row with its id.
     if collection.entries:
-        connection.executemany(
-            "DELETE FROM entries WHERE collection = ? AND id = ?", [(collection.key, id_) for id_ in rows.ids]
-        )
+        replaced = [(collection.key, id_) for id_, *_ in rows]
+        connection.executemany("DELETE FROM entries WHERE collection = ? AND id = ?", replaced)
     # Above all numbers that ever were: a copy in memory reads what is above the last one that it has read.
     first: int = connection.execute(
         "SELECT ifnull(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'entries'"
     ).fetchone()[0]
-    connection.executemany(
-        "INSERT INTO entries VALUES (?, ?, ?, ?)",
-        [
-            (seq, collection.key, id_, metadata)
-            for seq, (id_, metadata) in enumerate(zip(rows.ids, rows.metadata, strict=True), first)
-        ],
-    )
-    connection.executemany("INSERT INTO entry_texts VALUES (?, ?)", enumerate(rows.texts, first))
-    connection.executemany("INSERT INTO entry_vectors VALUES (?, ?)", enumerate(rows.vectors, first))
+    named = [(seq, collection.key, id_, metadata) for seq, (id_, metadata, _, _) in enumerate(rows, first)]
+    connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", named)
+    connection.executemany("INSERT INTO entry_texts VALUES (?, ?)", enumerate([row[2] for row in rows], first))
+    connection.executemany("INSERT INTO entry_vectors VALUES (?, ?)", enumerate([row[3] for row in rows], first))
 
 
 def switch(name: str, built: str, connection: sqlite3.Connection) -> bool:

@@ -110,7 +110,7 @@ class SqliteCollections:
 
     async def upsert(self, name: str, entries: Sequence[provider.Entry], vectors: Matrix) -> None:
         stored = await asyncio.to_thread(collection_rows.stored_entries, entries, vectors)
-        await self._database.write(partial(collection_rows.upsert, name, stored))
+        await self._database.write(partial(collection_rows.upsert, name, stored, vectors.shape[1]))
 
     async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> provider.EntryPage:
         if where == EVERYTHING:
