@@ -121,7 +121,9 @@ def narrow(clause: clauses.Clause) -> Narrowing:
         case clauses.Comparison(path, operator, value):
             return _compared(path, operator, value)
         case clauses.Membership(path, values):
-            return _any([_compared(path, clauses.Operator.EQUAL, None)] * (None in values) + _one_of(path, values))
+            tokens = tuple(_equal(path, value) for value in values if value is not None)
+            one_of = [Narrowing(AnyOf(tokens), exact=True)] if tokens else []
+            return _any([_compared(path, clauses.Operator.EQUAL, None)] * (None in values) + one_of)
         case clauses.Conjunction(parts):
             return _all([narrow(part) for part in parts])
         case clauses.Disjunction(parts):
@@ -205,11 +207,6 @@ def _not_compared(path: clauses.Path, operator: clauses.Operator, value: clauses
     # What is no number is on neither side of one: a comparison is false of it, and so its negation true.
     within, exact = _within(path, _OPPOSITES[operator], value)
     return Narrowing(Or((NoneOf((_fact("number", path),)), within)), exact)
-
-
-def _one_of(path: clauses.Path, values: Sequence[clauses.Scalar]) -> list[Narrowing]:
-    tokens = tuple(_equal(path, value) for value in values if value is not None)
-    return [Narrowing(AnyOf(tokens), exact=True)] if tokens else []
 
 
 def _within(path: clauses.Path, operator: clauses.Operator, value: float) -> tuple[Range, bool]:

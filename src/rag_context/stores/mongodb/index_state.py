@@ -237,13 +237,6 @@ class MongoIndexState:
             self._publish(entry)
         return entry is not None
 
-    async def forget_model(self) -> None:
-        """Record no model; the counters are counted again, since much changes at once. Raises: BackendError."""
-        async with self._writing.reached():
-            await self._records.update_one(
-                {"_id": _ID}, {"$unset": {"model": "", "next": ""}, "$set": {"recount": True}, "$inc": _EPOCH}
-            )
-
     async def count_by_tenant(self) -> dict[str, Totals]:
         group = {
             "_id": {"tenant": "$tenant", "status": "$status"},
@@ -432,7 +425,10 @@ class MongoRegistry:
 
     async def drop_vectors(self) -> int:
         await self._state.current()
-        await self._state.forget_model()
+        # No model is recorded; the counters are counted again, since much changes at once.
+        forget = {"$unset": {"model": "", "next": ""}, "$set": {"recount": True}, "$inc": _EPOCH}
+        async with self._mongo.writing.reached():
+            await self._mongo.writing.state.update_one({"_id": _ID}, forget)
         await self._state.change(self._await_vectors)
         return (await self._state.current()).totals.documents
 

@@ -219,7 +219,12 @@ def listing_from(row: Row) -> documents.Listing:
 
 def _described(row: Row) -> dict[str, Any]:
     texts = {name: read_text(row[name]) for name in ("content_type", "session_id", "source", "title")}
-    return {**texts, "timestamp": documents.moment(row["timestamp"]), "metadata": metadata_from(row)}
+    metadata = documents.Metadata(
+        tags=tuple(read_text(tag) for tag in row["tags"]),
+        extra=dict(json.loads(row["extra"])),
+        **{name: _text_or_none(row[name]) for name in documents.TEXT_FIELDS},
+    )
+    return {**texts, "timestamp": documents.moment(row["timestamp"]), "metadata": metadata}
 
 
 def similar_values(document: documents.Document) -> tuple[object, ...]:
@@ -289,15 +294,6 @@ def reference_from(row: Sequence[Any]) -> ChunkRef:
 
 def tenant_from(row: Row) -> documents.Tenant:
     return documents.Tenant(read_text(row["project"]), read_text(row["branch"]), read_text(row["path_hash"]))
-
-
-def metadata_from(row: Row) -> documents.Metadata:
-    """The metadata of a row with its columns. Raises: TypeError or ValueError where they are damaged."""
-    return documents.Metadata(
-        tags=tuple(read_text(tag) for tag in row["tags"]),
-        extra=dict(json.loads(row["extra"])),
-        **{name: _text_or_none(row[name]) for name in documents.TEXT_FIELDS},
-    )
 
 
 def _text_or_none(text: str | None) -> str | None:

@@ -17,7 +17,7 @@ from uuid import UUID, uuid4, uuid5
 from qdrant_client import AsyncQdrantClient, models
 
 from rag_context.domain.documents import Json
-from rag_context.domain.vectors import Matrix, Vector
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Collection, Entry
 from rag_context.stores.engines import FLOAT_CHARS, engine_name, unknown_collection
@@ -196,22 +196,20 @@ def point_id(id_: str) -> str:
     return str(uuid5(_IDS, id_))
 
 
-def point_of(entry: Entry, vector: Vector) -> models.PointStruct:
-    """An entry with its vector, `(dim,) float32`. The metadata is kept as text, so that it comes back as it was."""
-    numbers = [{PATH: path, VALUE: value} for path, value in numbers_of(entry.metadata).items()]
-    payload = {
-        ID: entry.id,
-        TEXT: entry.text,
-        METADATA: json.dumps(entry.metadata, ensure_ascii=False),
-        TOKENS: tokens_of(entry.metadata),
-    }
-    return models.PointStruct(
-        id=point_id(entry.id), vector=vector.tolist(), payload=payload | ({NUMBERS: numbers} if numbers else {})
-    )
-
-
 def points_of(entries: Sequence[Entry], vectors: Matrix) -> list[models.PointStruct]:
-    return [point_of(entry, vector) for entry, vector in zip(entries, vectors, strict=True)]
+    """Entries with their vectors, `(n, dim) float32`. The metadata is kept as text, so that it comes back as it was."""
+    points: list[models.PointStruct] = []
+    for entry, vector in zip(entries, vectors, strict=True):
+        numbers = [{PATH: path, VALUE: value} for path, value in numbers_of(entry.metadata).items()]
+        payload = {
+            ID: entry.id,
+            TEXT: entry.text,
+            METADATA: json.dumps(entry.metadata, ensure_ascii=False),
+            TOKENS: tokens_of(entry.metadata),
+            **({NUMBERS: numbers} if numbers else {}),
+        }
+        points.append(models.PointStruct(id=point_id(entry.id), vector=vector.tolist(), payload=payload))
+    return points
 
 
 def size_of(point: models.PointStruct) -> int:

@@ -152,7 +152,10 @@ class DatabaseFile:
 
     def has_log(self) -> bool:
         """Whether there is a log with content."""
-        return _size(_log(self.path)) > 0
+        try:
+            return _log(self.path).stat().st_size > 0
+        except OSError:
+            return False
 
     def has_lost_log(self) -> bool:
         """Whether another program removed or replaced the log or its index while connections of this file use them.
@@ -414,13 +417,6 @@ def _no_rights(path: Path, what: str) -> str:
 
 def _log(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def _saves(connection: sqlite3.Connection) -> bool:

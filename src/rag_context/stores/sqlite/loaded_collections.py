@@ -192,7 +192,10 @@ class LoadedCollection:
 
     def _follow(self, version: int, connection: sqlite3.Connection) -> None:
         """Read before changing, so that an interrupted reader leaves only complete steps."""
-        if self._last_deletion is not None and self._last_deletion < _forgotten(connection):
+        newest: int = connection.execute(_NEWEST_DELETION).fetchone()[0]
+        (oldest,) = connection.execute("SELECT min(seq) FROM entry_deletions").fetchone()
+        # Who has not seen a deletion that is no longer listed cannot know which entries to remove.
+        if self._last_deletion is not None and self._last_deletion < (newest if oldest is None else oldest - 1):
             with self._lock.writing():
                 self._clear()
         self._begun = version
@@ -201,7 +204,6 @@ class LoadedCollection:
             (entries,) = connection.execute("SELECT entries FROM collections WHERE key = ?", (self._key,)).fetchone()
             with self._lock.writing():
                 self._vectors = Vectors(entries)
-        newest: int = connection.execute(_NEWEST_DELETION).fetchone()[0]
         since = newest if self._last_deletion is None else self._last_deletion
         deleted = [
             id_
@@ -292,13 +294,6 @@ def _parsed(texts: Sequence[str]) -> list[dict[str, Json]]:
     """Many objects in one call of the parser."""
     objects: list[dict[str, Json]] = json.loads(f"[{','.join(texts)}]")
     return objects
-
-
-def _forgotten(connection: sqlite3.Connection) -> int:
-    """The last deletion that is no longer listed: who has not seen it cannot know which entries to remove."""
-    oldest: int | None = connection.execute("SELECT min(seq) FROM entry_deletions").fetchone()[0]
-    newest: int = connection.execute(_NEWEST_DELETION).fetchone()[0]
-    return newest if oldest is None else oldest - 1
 
 
 class LoadedCollections:

@@ -184,7 +184,12 @@ class DocumentColumns:
                 self._ids[row] = document.id
             self._by_id[document.id] = row
             rows.append(row)
-        self._reserve(len(self._ids))
+        capacity = self._numbers.shape[1]
+        if len(self._ids) > capacity:
+            # At least doubled, so that copying stays linear over all appends.
+            more = max(capacity, len(self._ids) - capacity)
+            self._numbers = np.pad(self._numbers, ((0, 0), (0, more)))
+            self._keys, self._shelved = np.pad(self._keys, (0, more)), np.pad(self._shelved, (0, more))
         numbers, at = self._numbers, np.array(rows, dtype=np.intp)
         tenants = [(d.project, d.branch, d.path_hash) for d in documents]
         numbers[_TENANT, at] = [self._tenants.number(tenant) for tenant in tenants]
@@ -305,16 +310,6 @@ class DocumentColumns:
         allowed[numbers] = True
         mask: Mask = allowed[self._numbers[field, : len(self._ids)]]
         return mask
-
-    def _reserve(self, rows: int) -> None:
-        capacity = self._numbers.shape[1]
-        if rows <= capacity:
-            return
-        # At least doubled, so that copying stays linear over all appends.
-        more = max(capacity, rows - capacity)
-        self._numbers = np.pad(self._numbers, ((0, 0), (0, more)))
-        self._keys = np.pad(self._keys, (0, more))
-        self._shelved = np.pad(self._shelved, (0, more))
 
 
 @dataclass(slots=True)
