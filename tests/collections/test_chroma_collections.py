@@ -48,7 +48,7 @@ async def provider(chroma_collections_server: ServerProcess) -> AsyncIterator[Pr
 async def api(chroma_collections_server: ServerProcess) -> AsyncIterator[ChromaServer]:
     server = ChromaServer(address(chroma_collections_server))
     yield server
-    await server.close()
+    await server.aclose()
 
 
 def axes(count: int) -> Matrix:

@@ -94,7 +94,7 @@ async def opened(place: str | Path) -> AsyncIterator[ChromaApi]:
     try:
         yield server
     finally:
-        await server.close()
+        await server.aclose()
 
 
 def in_order(fields: Mapping[str, Any]) -> str:

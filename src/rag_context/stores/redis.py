@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -71,11 +71,8 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisCache]:
         pool.connection_class(**pool.connection_kwargs)
     except (TypeError, ValueError) as error:
         raise ConfigurationError("stores.redis_url has an invalid option; check its query string.") from error
-    client = Redis.from_pool(pool)
-    try:
+    async with aclosing(Redis.from_pool(pool)) as client:
         yield RedisCache(client, prefix)
-    finally:
-        await client.aclose()
 
 
 async def _in_time(work: Awaitable[Any]) -> Any:

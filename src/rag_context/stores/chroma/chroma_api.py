@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
@@ -261,11 +261,8 @@ def _order(near: Near) -> tuple[float, str]:
 @asynccontextmanager
 async def open_folder(path: Path) -> "AsyncIterator[ChromaFolder]":
     """A Chroma in this process, over a folder that its first call opens."""
-    folder = await asyncio.to_thread(_folder, path)
-    try:
+    async with aclosing(await asyncio.to_thread(_folder, path)) as folder:
         yield folder
-    finally:
-        await folder.close()
 
 
 def _folder(path: Path) -> "ChromaFolder":

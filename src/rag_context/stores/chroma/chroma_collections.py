@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -42,11 +42,8 @@ async def open_chroma_server_collections(
     url: str, *, prefix: str = PREFIX, timeout_s: float = TIMEOUT_S, hidden: Sequence[str] = ()
 ) -> AsyncIterator["ChromaCollections"]:
     """The collections on a Chroma server, which need not be available yet. Raises: ConfigurationError."""
-    server = ChromaServer(url, timeout_s)
-    try:
+    async with aclosing(ChromaServer(url, timeout_s)) as server:
         yield ChromaCollections(server, prefix, hidden=hidden)
-    finally:
-        await server.close()
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """Vectors in Chroma: exact under any filter, as long as its index finds what it should; and other programs' rows."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -39,11 +39,8 @@ async def open_chroma_server(url: str, collection: str) -> AsyncIterator["Chroma
         ConfigurationError: the address or the name cannot be used.
     """
     _check_name(collection)
-    server = ChromaServer(url)
-    try:
+    async with aclosing(ChromaServer(url)) as server:
         yield ChromaVectors(server, collection)
-    finally:
-        await server.close()
 
 
 @asynccontextmanager
@@ -348,11 +345,8 @@ async def open_other_rows(place: str | Path, collection: str) -> AsyncIterator["
         async with chroma_api.open_folder(place) as folder:
             yield OtherRows(folder, collection)
         return
-    server = ChromaServer(place)
-    try:
+    async with aclosing(ChromaServer(place)) as server:
         yield OtherRows(server, collection)
-    finally:
-        await server.close()
 
 
 class OtherRows:

@@ -50,7 +50,7 @@ class ChromaFolder:
         self._client: Client | None = None
         self._collections: dict[str, Collection] = {}
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         await asyncio.to_thread(self._threads.shutdown)
         if self._client is not None:
             await asyncio.to_thread(self._client.close)

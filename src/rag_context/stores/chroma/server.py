@@ -87,7 +87,7 @@ class ChromaServer:
             trust_env=False,
         )
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         await self._client.aclose()
 
     async def open(self, name: str) -> chroma_api.CollectionInfo:
