@@ -3,6 +3,7 @@
     RagContextError
     ├── InvalidInputError               the request is invalid                HTTP 400
     ├── NotFoundError                   the named thing does not exist        HTTP 404
+    ├── ForbiddenError                  the caller's key may not do this      HTTP 403
     ├── ConflictError                   the thing was made or changed before   HTTP 409
     │   └── ForgottenError              what is indexed was forgotten
     ├── ConfigurationError              the configuration cannot work         exit 78
@@ -59,6 +60,10 @@ def joined(problems: Sequence[str]) -> str:
 
 class NotFoundError(RagContextError):
     """The thing named in the request does not exist."""
+
+
+class ForbiddenError(RagContextError):
+    """The key of the caller may not do this."""
 
 
 class ConflictError(RagContextError):

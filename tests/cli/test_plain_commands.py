@@ -14,9 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 from rag_context import __version__
+from rag_context.api.operations import Access
 from rag_context.cli import main
 from rag_context.cli.command_line import EXIT_CODES, app, loaded
-from rag_context.settings import KEYS
+from rag_context.cli.serve import server_options
+from rag_context.domain.callers import Bounds
+from rag_context.settings import KEYS, load_settings
 from rag_context.settings.keys import ALIASES
 
 from .run_command import Commands, Ended
@@ -330,7 +333,15 @@ class TestKey:
 
         keys = run_cli("config", "--json").json()["server.api_keys"]["value"]
 
-        assert keys == [{"name": "ci", "hash": "********", "access": "write"}]
+        assert keys == [{"name": "ci", "hash": "********", "access": "write", "scope": None}]
+
+    def test_a_key_is_bound_by_the_lines_it_comes_with(self, run_cli: InProcessCli) -> None:
+        ended = run_cli("key", "ana", "--admin", "--agent", "ana", "--project", "shop", "--project", 'the "web"')
+        run_cli.write("rag-context.toml", ended.err[ended.err.index("[[") :])
+
+        (key,) = server_options(load_settings(flags={}, environ={}, cwd=run_cli.folder).settings).api_keys
+
+        assert (key.access, key.bounds) == (Access.ADMIN, Bounds(agents=("ana",), projects=("shop", 'the "web"')))
 
     def test_a_name_can_be_used_once(self, run_cli: InProcessCli) -> None:
         ended = run_cli("key", "ci")

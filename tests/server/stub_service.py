@@ -38,6 +38,7 @@ from rag_context.api.stored_documents import (
     SimilarResponse,
 )
 from rag_context.collections.collection_service import CollectionService
+from rag_context.domain.callers import Bounds
 from rag_context.domain.documents import Status
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import NotFoundError
@@ -82,6 +83,13 @@ class StubService:
         projects = () if self.projects is None else (self.projects, self.projects.questions)
         health: dict[str, Handler] = {memory.HEALTH.name: lambda _request, _context: self.health()}
         return handlers_of(self, self.collections, self.collections.providers, *projects) | health
+
+    def bound_to(self, bounds: Bounds | None) -> "StubService":
+        assert bounds is None, "there are no bounds here"
+        return self
+
+    def performers(self, bounds: Bounds) -> dict[str, Handler]:
+        raise AssertionError(f"{bounds}: there are no bounds here")
 
     async def wait_ready(self, timeout_s: float) -> bool:
         """There is no model to wait for, and nothing to be prepared behind it."""

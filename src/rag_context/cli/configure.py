@@ -5,7 +5,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -67,6 +67,19 @@ def show_config(
 def key(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key's owner.")],
     read_only: Annotated[bool, typer.Option("--read-only", help="The key may search, but not index.")] = False,
+    admin: Annotated[bool, typer.Option("--admin", help="The key may do everything, such as test providers.")] = False,
+    project: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Bind the key to a project; repeatable.")
+    ] = None,
+    collection: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Bind the key to a collection; repeatable.")
+    ] = None,
+    agent: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Bind the key to what an agent stores; repeatable.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Bind the key to documents with a tag; repeatable.")
+    ] = None,
     *,
     options: ConfigOptions,
 ) -> ExitCode:
@@ -83,7 +96,9 @@ def key(
     place = loaded.file or "rag-context.toml (a new file in this folder)"
     console.note((f"This is the only time the key is shown. Put its hash into {place}:", "dim"))
     console.note()
-    console.note(snippet(name, key, "read" if read_only else "write"))
+    access = "read" if read_only else "admin" if admin else "write"
+    scope = {"projects": project, "collections": collection, "agents": agent, "tags": tag}
+    console.note(snippet(name, key, access, {part: names for part, names in scope.items() if names}))
     return ExitCode.OK
 
 
@@ -115,7 +130,9 @@ def _print(loaded: Loaded, keys: Collection[str], console: Console) -> None:
     console.show_table(("Setting", "Value", "From"), rows)
 
 
-def snippet(name: str, key: str, access: str) -> str:
-    """The TOML that lets a key in; a JSON string is a TOML string."""
+def snippet(name: str, key: str, access: str, scope: Mapping[str, list[str]]) -> str:
+    """The TOML that lets a key in; a JSON string is a TOML string, and so is a list of them."""
     digest = hashlib.sha256(key.encode()).hexdigest()
-    return f'[[server.api_keys]]\nname = {json.dumps(name)}\nhash = "sha256:{digest}"\naccess = "{access}"'
+    bound = ", ".join(f"{part} = {json.dumps(names)}" for part, names in scope.items())
+    lines = ["[[server.api_keys]]", f"name = {json.dumps(name)}", f'hash = "sha256:{digest}"', f'access = "{access}"']
+    return "\n".join([*lines, *([f"scope = {{ {bound} }}"] if bound else [])])

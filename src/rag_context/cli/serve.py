@@ -22,6 +22,7 @@ from rag_context.cli.console import Console
 from rag_context.cli.options import ConfigOptions, named_path, with_options
 from rag_context.cli.serve_start import Start
 from rag_context.client.address import Announcement, is_every_address, server_url
+from rag_context.domain.callers import Bounds
 from rag_context.errors import ConfigurationError
 from rag_context.logs import configure_logging
 from rag_context.server.announcement import announced
@@ -169,9 +170,14 @@ async def _announced(start: Start, listener: socket.socket, console: Console) ->
 def server_options(settings: Settings) -> ServerOptions:
     """The options of the HTTP server, from the settings."""
     server = settings.server
-    keys = [HashedKey.parse(key.name, key.hash, Access(key.access)) for key in server.api_keys]
+    keys = [
+        HashedKey.parse(
+            key.name, key.hash, Access(key.access), None if key.scope is None else Bounds(**dict(key.scope))
+        )
+        for key in server.api_keys
+    ]
     if server.api_key is not None:
-        keys.append(HashedKey.parse(OWN_KEY, hash_key(server.api_key.get_secret_value())))
+        keys.append(HashedKey.parse(OWN_KEY, hash_key(server.api_key.get_secret_value()), Access.ADMIN))
     return ServerOptions(
         host=server.host,
         port=server.port,

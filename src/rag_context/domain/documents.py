@@ -211,6 +211,8 @@ class DocumentInput:
     message_times: tuple[MessageTime, ...] = ()
     origin: Origin | None = None
     """None where source and content may tell (`provenance.origin_of`)."""
+    id_space: str = ""
+    """Documents of different spaces are different ones, whatever else identifies them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -462,6 +464,8 @@ def document_id(document: DocumentInput) -> str:
         fields += [document.content_type, document.session_id]
         if document.content_type == CHAT:
             fields.append(_digest(document.content))
+    if document.id_space:
+        fields.append(f"space:{document.id_space}")
     return str(uuid5(NAMESPACE, json.dumps(fields)))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from cachetools import LRUCache
 
+from rag_context.domain.callers import cached_for
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendDataError
 from rag_context.ports.models import CONFIRMED, Embedder, Proof, Provenance, Tokenizer
@@ -130,8 +131,8 @@ class CachedEmbedder:
 
 
 def _key(model: EmbeddingModel, text: str) -> bytes:
-    """SHA-256 of what decides a query's vector: model, prefix and text, each ended so that none runs into the next."""
-    parts = (model.fingerprint, model.query_prefix, text)
+    """SHA-256 of model, prefix, text and whose bounds it is within, each ended so that none runs into the next."""
+    parts = (model.fingerprint, model.query_prefix, text, *filter(None, [cached_for()]))
     return hashlib.sha256(b"".join(part.encode("utf-8", "surrogatepass") + b"\0" for part in parts)).digest()
 
 

@@ -211,7 +211,7 @@ class Changes:
                 api.ForgottenDocument(document_id=link.place.id, source=link.source, timestamp=link.timestamp)
                 for link in links[: api.SHOWN_IDS]
             ],
-            id=sequence,
+            id=sequence or None,
         )
 
     async def sweep(self) -> int:

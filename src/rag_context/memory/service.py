@@ -6,9 +6,10 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
+from cachetools import LRUCache
 
 from rag_context.agents.answering import HookAnswers
 from rag_context.agents.calls import Call
@@ -23,13 +24,15 @@ from rag_context.api import stored_documents as stored
 from rag_context.api.handlers import CallContext, Handler, handlers_of, performs
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
 from rag_context.api.operations import memory
+from rag_context.api.operations.routes import PERFORMED
 from rag_context.api.search import LegReport, SearchFailedError, SearchRequest, SearchResponse
 from rag_context.collections.collection_service import CollectionService
+from rag_context.domain.callers import Bounds
 from rag_context.domain.documents import CODE, DEFAULT_TENANT, Counts, Shelf, Status, Tenant, utc_now
 from rag_context.domain.journal import Link
 from rag_context.domain.reports import QUERY_CHARS
 from rag_context.domain.vectors import EmbeddingModel, Matrix
-from rag_context.errors import BackendError, InvalidInputError, RagContextError
+from rag_context.errors import BackendError, ConflictError, FieldError, InvalidInputError, RagContextError
 from rag_context.ingest.indexer import STORE_S, Indexer
 from rag_context.ingest.redaction import Redactor
 from rag_context.ingest.submissions import Receipt, Submission
@@ -37,6 +40,7 @@ from rag_context.ingest.text_vectors import SLICE, SLICE_S
 from rag_context.memory import mappers
 from rag_context.memory.background_maintenance import BackgroundMaintenance
 from rag_context.memory.bound_embedder import BoundEmbedder
+from rag_context.memory.bounded import bounded_backends, bounded_journal, within_bounds
 from rag_context.memory.changing import UNSUPPORTED, Changes
 from rag_context.memory.document_queries import DocumentQueries, SimilarDocuments, ids_to_delete, remove
 from rag_context.memory.filter_hints import filter_hint
@@ -69,6 +73,9 @@ PROBE = Query("health", limit=1)
 
 BULK_S = 15.0
 """Time in which a streamed document is embedded: enough for most, and shorter than the timeouts of clients."""
+
+BOUND_SERVICES = 256
+"""Bounds whose services are kept."""
 
 COUNT_TIMEOUT_S = 2.0
 STATS_TIMEOUT_S = 10.0
@@ -117,6 +124,8 @@ class Dependencies:
     redactor: Redactor = field(default_factory=Redactor)
     records_queries: bool = True
     """Whether records of searches hold the queries."""
+    traces_content: bool = False
+    """Whether traces hold queries, and ids of what was found."""
     journal: Journal | None = None
     trash_kept: timedelta = timedelta(days=30)
     """How long what was forgotten can be restored."""
@@ -136,6 +145,7 @@ class Service:
         min_score: least score of results if a request has no `min_score`; None: the model's threshold.
         clock: monotonic seconds.
         now: the wall clock.
+        bounds: of the key that it is for; its dependencies know nothing else.
     """
 
     def __init__(
@@ -145,7 +155,10 @@ class Service:
         min_score: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = utc_now,
+        bounds: Bounds | None = None,
     ) -> None:
+        self._bounds = bounds
+        self._bound: LRUCache[Bounds, Service] = LRUCache(BOUND_SERVICES)
         self._dependencies = dependencies
         self._min_score = min_score
         self._clock = clock
@@ -196,7 +209,41 @@ class Service:
         self.collections = dependencies.collections
         """The use cases of collections and their providers; None if this service has none."""
 
+    def bound_to(self, bounds: Bounds | None) -> "Service":
+        """This service as it is for a key with these bounds; None: as it is."""
+        if bounds is None:
+            return self
+        if bounds not in self._bound:
+            whole = self._dependencies
+            backends = bounded_backends(whole.backends, bounds)
+            own = replace(
+                whole,
+                backends=backends,
+                chain=whole.chain.over(backends),
+                cache=ResultCache(0, 0.0, self._clock),
+                journal=None if whole.journal is None else bounded_journal(whole.journal, backends),
+                projects=None,
+                collections=None,
+                hooks=None,
+                repositories=None,
+            )
+            bound = Service(own, min_score=self._min_score, clock=self._clock, now=self._now, bounds=bounds)
+            bound._recorder = self._recorder
+            self._bound[bounds] = bound
+        return self._bound[bounds]
+
+    def performers(self, bounds: Bounds) -> Mapping[str, Handler]:
+        """What performs operations on documents, for a key with these bounds."""
+        return self.bound_to(bounds).handlers()
+
     def handlers(self) -> dict[str, Handler]:
+        """What performs each operation, by its name, within the bounds of its caller."""
+        if self._bounds is not None:
+            return self._performers
+        return {name: within_bounds(PERFORMED[name], run, self.performers) for name, run in self._performers.items()}
+
+    @cached_property
+    def _performers(self) -> dict[str, Handler]:
         projects, collections = self.projects, self.collections
         parts = (projects and projects.questions, collections and collections.providers)
         pair = SearchFetch(self.search, self.get)
@@ -215,7 +262,7 @@ class Service:
         """
         with span("search", {"rag.mode": request.mode, "rag.limit": request.limit}) as traced:
             response, retry_after_s = await self._search(request, context)
-            describe(traced, response)
+            describe(traced, request, response, content=self._dependencies.traces_content)
         if request.strict and response.fallback_level >= Level.EMPTY:
             raise SearchFailedError(response, retry_after_s)
         return response
@@ -562,12 +609,15 @@ class Service:
         self, given: Sequence[Submission | RagContextError], request_id: str, at_least_s: float = 0.0
     ) -> list[Receipt | Exception]:
         with span("index") as traced:
+            if self._bounds is not None:
+                given = [await self._within(self._bounds, each) for each in given]
             submitted = [each for each in given if isinstance(each, Submission)]
             done = iter(await self._dependencies.indexer.index_all(submitted, at_least_s=at_least_s))
             results = [next(done) if isinstance(each, Submission) else each for each in given]
             describe_indexing(traced, results)
         if (hooks := self._dependencies.hooks) is not None:
             hooks.digests.change(tag for each in submitted for tag in each.document.metadata.tags)
+        results = results if self._bounds is None else [await self._known_to_key(each) for each in results]
         for result in results:
             if isinstance(result, BackendError):
                 self._recorder.error("index", result, request_id)
@@ -587,6 +637,31 @@ class Service:
             return error
         has_journal = self._dependencies.journal is not None
         return submitted if has_journal or submitted.revision.is_plain else InvalidInputError(UNSUPPORTED)
+
+    async def _within(self, bounds: Bounds, given: Submission | RagContextError) -> Submission | RagContextError:
+        """A document as a key with bounds stores it, or why it may not."""
+        if isinstance(given, RagContextError):
+            return given
+        for id_ in given.revision.supersedes:
+            if await self._documents.get(id_) is None:
+                message = f"There is no document {id_} to supersede"
+                return InvalidInputError(message, [FieldError("supersedes", message)])
+        try:
+            document = bounds.stamped(given.document)
+        except RagContextError as error:
+            return error
+        # What others forgot is stored again: to reject it would tell that they had it.
+        has_journal = self._dependencies.journal is not None
+        return Submission(document, (), given.defer_vectors, replace(given.revision, is_forced=has_journal))
+
+    async def _known_to_key(self, result: Receipt | Exception) -> Receipt | Exception:
+        """A result that names no document out of bounds."""
+        if isinstance(result, ConflictError):
+            return ConflictError("It was corrected already, or changed meanwhile; nothing was stored")
+        if not isinstance(result, Receipt) or not result.duplicates_of:
+            return result
+        known = [id_ for id_ in result.duplicates_of if await self._documents.get(id_) is not None]
+        return replace(result, duplicates_of=tuple(known))
 
     async def _count(self) -> Counts | None:
         try:

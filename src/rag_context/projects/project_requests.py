@@ -86,7 +86,9 @@ class ProjectResolver:
             if len(matching) == 1:
                 resolved = ResolvedProject(matching[0].tenant, matching[0])
             else:
-                tenant = await self._projects.tenants.named(request.project, request.branch, request.path_hash)
+                tenant = await self._projects.tenants.named(
+                    request.project, request.branch, request.path_hash, caller.bounds
+                )
                 resolved = ResolvedProject(tenant, self._projects.followed(tenant))
         await self._projects.project_records.note_used(resolved.tenant)
         return resolved

@@ -191,11 +191,16 @@ class ProjectService:
         )
 
     @performs(operations.LIST_PROJECTS)
-    async def list_projects(self, _request: wire.ListProjectsRequest) -> wire.ListProjectsResponse:
-        """Every project that is stored or followed. Raises: BackendError."""
+    async def list_projects(
+        self, _request: wire.ListProjectsRequest, context: CallContext
+    ) -> wire.ListProjectsResponse:
+        """Every project that is stored or followed, and exists for the caller. Raises: BackendError."""
+        bounds = context.caller.bounds
         records = {record.tenant: record for record in await self._projects.project_records.records()}
         listed = []
         for tenant in sorted(await self._projects.tenants.known(), key=lambda each: (each.project, each.branch)):
+            if bounds is not None and not bounds.has(tenant):
+                continue
             record = records.get(tenant)
             gone = await asyncio.to_thread(why_gone, record) if record is not None else None
             documents = len(await self._documents.matching(Filter(tenant), MAX_COUNTED))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rag_context.domain.callers import Bounds
 from rag_context.domain.documents import DEFAULT_TENANT, Tenant
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendError, FieldError, InvalidInputError, NotFoundError
@@ -198,17 +199,20 @@ class Tenants:
         externals = {external_tenant(each) for each in known}
         return tuple(each for each in known if each != DEFAULT_TENANT and each not in externals)
 
-    async def named(self, project: str, branch: str | None = None, path_hash: str | None = None) -> Tenant:
-        """The tenant with this project name; if several match, the only one that is followed.
+    async def named(
+        self, project: str, branch: str | None = None, path_hash: str | None = None, bounds: Bounds | None = None
+    ) -> Tenant:
+        """The tenant with this project name, within bounds; if several match, the only one that is followed.
 
         Raises:
             NotFoundError: no tenant matches; the message lists those that exist.
             InvalidInputError: several match; the message lists them.
             BackendError: the store cannot be read.
         """
-        matching = _matching(await self.known(), project, branch, path_hash)
+        known = _within(bounds, await self.known())
+        matching = _matching(known, project, branch, path_hash)
         if not matching:
-            known = await self.known(fresh=True)
+            known = _within(bounds, await self.known(fresh=True))
             matching = _matching(known, project, branch, path_hash)
         if not matching:
             raise NotFoundError(_unknown(known, project, branch, path_hash))
@@ -273,6 +277,10 @@ class Tenants:
 def is_named(tenant: Tenant, project: str, branch: str | None, path_hash: str | None) -> bool:
     """Whether a tenant has this project name and, where they are given, this branch and this path hash."""
     return tenant.project == project and branch in (None, tenant.branch) and path_hash in (None, tenant.path_hash)
+
+
+def _within(bounds: Bounds | None, tenants: Collection[Tenant]) -> Collection[Tenant]:
+    return tenants if bounds is None else [each for each in tenants if bounds.has(each)]
 
 
 def _matching(

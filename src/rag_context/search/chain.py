@@ -90,6 +90,17 @@ class SearchChain:
         self._without_standing: LRUCache[Filter, int] = LRUCache(REMEMBERED)
         self._tenants = TenantStates(sources.documents)
 
+    def over(self, sources: Backends) -> "SearchChain":
+        """A chain with other sources, and this one's breaker."""
+        return SearchChain(
+            sources,
+            self.breaker,
+            deadline_s=self._deadline_s,
+            without=self._without,
+            reranking=self.reranking,
+            clock=self._clock,
+        )
+
     async def search(self, query: Query) -> Answer:
         """Answer `query`; never raises a backend's error."""
         deadline = Deadline.after(self._deadline_s, self._clock)

@@ -79,10 +79,10 @@ class _Bulk:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         opened = requests.http_request(scope)
-        requests.may_write(opened)
+        requests.require(Access.WRITE, opened)
         requests.check_media_type(opened, _NDJSON_KINDS, "Send Content-Type: application/x-ndjson")
         run = BulkRun(
-            service=self._service,
+            service=self._service.bound_to(requests.caller_id(opened).bounds),
             model=self._model,
             line_bytes=self._options.bulk_line_bytes,
             concurrency=self._options.bulk_concurrency,
@@ -129,10 +129,9 @@ class _Handlers:
         tool = self._tools.get(name)
         if tool is None:
             raise requests.RequestRejectedError(404, ErrorCode.NOT_FOUND, f"Tool {name[:NAME_CHARS]} not found")
-        if tool.access is Access.WRITE:
-            requests.may_write(opened)
+        requests.require(tool.access, opened)
         request = await _read_request(tool, opened, scope, receive)
-        may = opened.caller is not None and opened.caller.access is Access.WRITE
+        may = opened.caller is not None and opened.caller.access.allows(Access.WRITE)
         with acting(requests.actor_of(opened)):
             context = CallContext(opened.request_id, caller=requests.caller_id(opened), may_write=may)
             answer = tool.run(request, context)
@@ -148,7 +147,8 @@ class _Handlers:
 
     async def _health(self, scope: Scope, _receive: Receive) -> requests.Reply:
         report = await self._service.health()
-        if requests.http_request(scope).caller is None:
+        caller = requests.http_request(scope).caller
+        if caller is None or caller.bounds is not None:
             return requests.Reply(BareHealth(healthy=report.healthy).to_json())
         return requests.Reply(report.to_json())
 

@@ -12,12 +12,13 @@ from starlette import routing
 from starlette.types import Receive, Scope
 
 from rag_context.api.handlers import CallContext, Handler
-from rag_context.api.operations import Access
 from rag_context.api.operations.routes import ROUTES, Route
 from rag_context.api.parsing import ErrorCode, read_fields, read_json
 from rag_context.api.wire import WireRequest, WireResponse, id_problem, name_problem
 from rag_context.collections.collection_service import CollectionService
+from rag_context.collections.provider_connections import CollectionRef
 from rag_context.errors import FieldError, InvalidInputError
+from rag_context.memory.bounded import require_collections
 from rag_context.memory.service import Service
 from rag_context.server import requests
 from rag_context.server.options import ServerOptions
@@ -57,9 +58,8 @@ class CollectionHandlers:
         """Answer a request. Raises: RequestRejectedError, InvalidInputError, and what its operation raises."""
         request = requests.http_request(scope)
         route, names = matched(scope["method"], scope["raw_path"])
-        if route.operation.access is Access.WRITE:
-            requests.may_write(request)
-        context = CallContext(request.request_id)
+        requests.require(route.operation.access, request)
+        context = CallContext(request.request_id, caller=requests.caller_id(request))
         query = read_query(route, names, requests.query_fields(scope))
         if route.is_large:
             with self._budget.reserved(request):
@@ -76,6 +76,7 @@ class CollectionHandlers:
     ) -> WireResponse:
         """Run the operation of an address. Raises: InvalidInputError, and what the operation raises."""
         if route.is_large:  # documents of any number, read from their bytes one by one: no model is made of the whole
+            require_collections(context.caller.bounds, CollectionRef(names["name"], dict(query)["connection"]))
             return await self._service.add_json(**names, body=body or b"", **dict(query))
         parts = [query]
         if route.body is not None and body is not None:

@@ -71,6 +71,8 @@ def failure_of(error: Exception, request_id: str) -> FailureReport:
             return _failure(status, ErrorCode(error.code), str(error), request_id, error.details)
         case errors.NotFoundError():
             return _failure(404, ErrorCode.NOT_FOUND, str(error), request_id)
+        case errors.ForbiddenError():
+            return _failure(403, ErrorCode.FORBIDDEN, str(error), request_id)
         case errors.ConflictError() | errors.ForeignDataError():
             return _failure(409, ErrorCode.CONFLICT, str(error), request_id)
         case errors.OverloadedError():

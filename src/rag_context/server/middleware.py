@@ -20,6 +20,12 @@ OPEN_PATHS = frozenset({"/", "/docs", "/live", "/ready", "/health"})
 """Served without a key. `/` and `/docs` are pages without data; `/health` says only whether all is well."""
 DISCOVERY = "/.well-known/"
 """Where clients without a key look up other kinds of authentication. There are none, which only a 404 tells them."""
+_WITHIN_BOUNDS = re.compile(
+    rf"/|/docs|/live|/ready|/health|/mcp|/bulk|/openapi\.json|/(?:tools|collections|providers|v1)(?:/.*)?|{PAGE_PREFIX}[^/]*",
+    re.DOTALL,
+)
+"""What a key with bounds may call: what keeps itself within them, or tells nothing of the memory."""
+WHOLE = "This address is about the whole memory, and this API key is bound to parts of it"
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  (compared with, not bound to)
 _METHODS = b"GET, POST, PUT, DELETE"
@@ -171,6 +177,8 @@ class AuthMiddleware:
         presented = key.encode("latin-1") if key else None
         if presented is not None:
             request.caller = self._caller(presented, network)
+            if request.caller.bounds is not None and not _WITHIN_BOUNDS.fullmatch(path):
+                raise RequestRejectedError(403, ErrorCode.FORBIDDEN, WHOLE)
         elif path not in OPEN_PATHS and not path.startswith((DISCOVERY, PAGE_PREFIX)):
             raise RequestRejectedError(
                 401,

@@ -8,6 +8,7 @@ from rag_context.api.embeddings import EmbeddingsRequest, EmbeddingsResponse, Mo
 from rag_context.api.index import BulkLine, BulkReceipt, VersionsRequest, VersionsResponse
 from rag_context.api.maintenance import BareHealth, StatsRequest
 from rag_context.api.operations import Access
+from rag_context.api.operations import Operation as Declared
 from rag_context.api.operations.routes import ROUTES, Route
 from rag_context.api.parsing import ErrorCode, ErrorResponse
 from rag_context.api.search import SearchFailure
@@ -92,9 +93,14 @@ def _description(route: Route[Any], options: ServerOptions) -> str:
     parts = [route.description or route.operation.description]
     if route.is_large:
         parts.append(f"At most {options.collection_body_bytes} bytes.")
-    if route.operation.access is Access.WRITE:
-        parts.append("Needs a key that may write, where keys are set.")
+    parts += _needed(route.operation)
     return " ".join(parts)
+
+
+def _needed(operation: Declared[Any, Any]) -> list[str]:
+    """What key an operation needs, as a sentence."""
+    may = {Access.READ: None, Access.WRITE: "may write", Access.ADMIN: "has the access admin"}[operation.access]
+    return [] if may is None else [f"Needs a key that {may}, where keys are set."]
 
 
 def _parameters(route: Route[Any]) -> list[Schema]:
@@ -328,8 +334,7 @@ def _post(tool: Tool[Any]) -> Operation:
             response = operation["responses"][str(status)] = _error(status)
             response["description"] += "; also what a strict search answers when nothing could be searched"
             response["content"]["application/json"]["schema"] = {"anyOf": [ref("SearchFailure"), ref("Error")]}
-    if tool.access is Access.WRITE:
-        operation["description"] += " Needs a key that may write, where keys are set."
+    operation["description"] = " ".join([operation["description"], *_needed(tool)])
     return operation
 
 

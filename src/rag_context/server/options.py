@@ -3,12 +3,14 @@
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rag_context.api.operations import Access
 from rag_context.api.wire import Vocabulary
+from rag_context.domain.callers import Bounds
 from rag_context.errors import ConfigurationError
 from rag_context.settings import is_loopback
 
@@ -22,22 +24,32 @@ class Caller:
 
     name: str
     access: Access
+    bounds: Bounds | None = None
+    """What there is for its key; None: everything."""
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "Caller":
+        """Read what `dataclasses.asdict` made of a caller, once it was JSON."""
+        stated: Mapping[str, list[str]] | None = fields["bounds"]
+        bounds = None if stated is None else Bounds(**{name: tuple(found) for name, found in stated.items()})
+        return cls(fields["name"], Access(fields["access"]), bounds)
 
 
-ANYONE = Caller("anyone", Access.WRITE)
+ANYONE = Caller("anyone", Access.ADMIN)
 """Every caller of a server without keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class HashedKey:
-    """A named key, known by its SHA-256 only. `access` write includes read."""
+    """A named key, known by its SHA-256 only."""
 
     name: str
     digest: bytes = field(repr=False)
     access: Access = Access.WRITE
+    bounds: Bounds | None = None
 
     @classmethod
-    def parse(cls, name: str, hashed: str, access: Access = Access.WRITE) -> "HashedKey":
+    def parse(cls, name: str, hashed: str, access: Access = Access.WRITE, bounds: Bounds | None = None) -> "HashedKey":
         """Read `sha256:<64 hex digits>`.
 
         Raises:
@@ -46,7 +58,7 @@ class HashedKey:
         match = _DIGEST.fullmatch(hashed.strip().lower())
         if match is None:
             raise ConfigurationError(f"API key {name!r} must be stored as sha256:<64 hex digits>, not as it is")
-        return cls(name, bytes.fromhex(match[1]), access)
+        return cls(name, bytes.fromhex(match[1]), access, bounds)
 
 
 def hash_key(key: str) -> str:
@@ -60,7 +72,7 @@ def identify(presented: bytes, keys: Iterable[HashedKey]) -> Caller | None:
     caller = None
     for key in keys:
         if hmac.compare_digest(digest, key.digest):
-            caller = Caller(key.name, key.access)
+            caller = Caller(key.name, key.access, key.bounds)
     return caller
 
 

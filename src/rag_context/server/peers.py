@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, cast
@@ -162,7 +162,7 @@ async def _send_request(scope: Scope, receive: Receive, writer: asyncio.StreamWr
     headers += [(b"connection", b"close"), (b"x-request-id", request.request_id.encode())]
     if request.caller is not None:
         # Keys were compared where the request came in; the first worker takes the result.
-        named = None if request.caller is ANYONE else [request.caller.name, request.caller.access]
+        named = None if request.caller is ANYONE else asdict(request.caller)
         headers.append((CALLER, json.dumps(named).encode()))
     is_chunked = b"transfer-encoding" in request.headers
     try:
@@ -363,7 +363,7 @@ def inner_app(service: Service, routes: ASGIApp, options: ServerOptions) -> ASGI
         request = requests.http_request(scope)
         if (header := request.header(CALLER)) is not None:
             caller = json.loads(header)
-            request.caller = ANYONE if caller is None else Caller(caller[0], Access(caller[1]))
+            request.caller = ANYONE if caller is None else Caller.from_json(caller)
         scope["app"] = trusted  # which lets the router raise what it does not know
         # Its own state only: a report that requested those of the other workers here would never end.
         if scope["path"] == "/health":

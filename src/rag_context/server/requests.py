@@ -58,8 +58,8 @@ def attach_request(scope: Scope, opened: HttpRequest) -> None:
 
 def caller_id(opened: HttpRequest, session: str | None = None) -> CallerId:
     """Who calls: the API key where there is one, and an MCP session that was found to be the caller's."""
-    is_named = opened.caller is not None and opened.caller is not ANYONE
-    return CallerId(session, opened.caller.name if is_named and opened.caller is not None else None)
+    caller = opened.caller
+    return CallerId(session) if caller is None or caller is ANYONE else CallerId(session, caller.name, caller.bounds)
 
 
 def actor_of(opened: HttpRequest) -> str | None:
@@ -194,10 +194,15 @@ def query_fields(scope: Scope) -> dict[str, str]:
     return fields
 
 
-def may_write(opened: HttpRequest) -> None:
-    """Reject a key that may only read."""
-    if opened.caller is None or opened.caller.access is not Access.WRITE:
-        raise RequestRejectedError(403, ErrorCode.FORBIDDEN, "This API key may only read")
+def require(access: Access, opened: HttpRequest) -> None:
+    """Reject a key that may do less."""
+    if opened.caller is None or not opened.caller.access.allows(access):
+        raise RequestRejectedError(403, ErrorCode.FORBIDDEN, lacking(access))
+
+
+def lacking(access: Access) -> str:
+    """The message for a caller without this access."""
+    return "This API key may only read" if access is Access.WRITE else f"This API key lacks the access {access}"
 
 
 def check_media_type(opened: HttpRequest, kinds: tuple[str, ...], advice: str) -> None:

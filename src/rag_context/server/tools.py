@@ -7,11 +7,12 @@ from typing import Any
 
 from rag_context.api.handlers import CallContext, Handler
 from rag_context.api.operations import Operation, Request
-from rag_context.api.operations.routes import OPERATIONS
+from rag_context.api.operations.routes import OPERATIONS, PERFORMED
 from rag_context.api.parsing import ErrorCode
 from rag_context.api.toolsets import Toolset, Toolsets
 from rag_context.api.wire import Vocabulary, WireResponse
 from rag_context.errors import BackendError, BackendUnavailableError
+from rag_context.memory.bounded import within_bounds
 from rag_context.memory.service import Service
 from rag_context.server.failures import component_sentence, retry_after
 from rag_context.server.requests import RequestRejectedError
@@ -60,7 +61,8 @@ def build_tools(
 
     `further` is what else performs an operation, by its name.
     """
-    handlers = {**service.handlers(), **further}
+    bounded = {name: within_bounds(PERFORMED[name], run, service.performers) for name, run in further.items()}
+    handlers = {**service.handlers(), **bounded}
     return Registry(
         *(
             tool_of(operation, _with_codes(operation, handlers[name]), vocabulary)

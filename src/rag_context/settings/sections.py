@@ -30,12 +30,26 @@ def _level(value: object) -> object:
     return "warning" if level == "warn" else level
 
 
+class KeyScope(values.Section):
+    """What a key is bound to: nothing else exists for it. Empty lists open nothing."""
+
+    projects: values.Names = Field(default=(), description="Names of projects, with all their branches.")
+    collections: values.Names = Field(default=(), description="Names of collections, or connection:name.")
+    agents: values.Names = Field(
+        default=(), description="Of the agents' memory what was stored with a key of one of these agents."
+    )
+    tags: values.Names = Field(default=(), description="Of the agents' memory what has one of these tags.")
+
+
 class ApiKey(values.Section):
     """A named key, of which only the hash is kept."""
 
     name: values.Name = Field(description="Name of the key's owner; shown in logs.")
     hash: values.KeyHash = Field(description='"sha256:" and the hex digest of the key.', repr=False)
-    access: Literal["read", "write"] = Field(default="write", description="Access level of the key.")
+    access: Literal["read", "write", "admin"] = Field(
+        default="write", description="Access level of the key: admin may open providers by a configuration of its own."
+    )
+    scope: KeyScope | None = Field(default=None, description="What the key is bound to; default: nothing.")
 
 
 class ServerSettings(values.Section):
@@ -355,6 +369,9 @@ class TelemetrySettings(values.Section):
     traces: values.Switch = Field(
         default=False,
         description="Whether traces are sent to an OpenTelemetry collector, as OTEL_* variables say (extra otel).",
+    )
+    trace_content: Annotated[bool, values.Expected("true or false")] = Field(
+        default=False, description="Whether traces hold queries, and the ids and scores of what was found."
     )
 
 

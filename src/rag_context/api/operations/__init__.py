@@ -19,10 +19,33 @@ Response = TypeVar("Response", bound=WireResponse)
 
 
 class Access(StrEnum):
-    """What a caller may do."""
+    """What a caller may do, each more than the one before."""
 
     READ = "read"
     WRITE = "write"
+    ADMIN = "admin"
+    """Whatever can reach beyond the memory: opening providers by a configuration of the caller's."""
+
+    def allows(self, needed: "Access") -> bool:
+        """Whether a caller with this access may do what needs the other."""
+        every = list(Access)
+        return every.index(self) >= every.index(needed)
+
+
+class Reach(StrEnum):
+    """What an operation can touch, which decides how it is kept within the bounds of a key (`memory.bounded`)."""
+
+    EVERYTHING = "everything"
+    """No key with bounds may call it."""
+
+    DOCUMENTS = "documents"
+    """It reads and writes documents by the ports, which are those of the key's part."""
+
+    PROJECT = "project"
+    """It is about the project that the request names, or lists projects."""
+
+    COLLECTIONS = "collections"
+    """It is about the collections that the request names, or lists collections."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +59,7 @@ class Operation(Generic[Request, Response]):
     response: type[Response]
     example: Mapping[str, Any]
     access: Access = Access.READ
+    reach: Reach = Reach.EVERYTHING
     read_only: bool = True
     destructive: bool = False
     idempotent: bool = True

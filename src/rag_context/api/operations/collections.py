@@ -8,7 +8,7 @@ from functools import partial
 
 from rag_context.api import collection_operations, providers
 from rag_context.api import collections as wire
-from rag_context.api.operations import Access, Operation
+from rag_context.api.operations import Access, Operation, Reach
 from rag_context.api.toolsets import Toolset
 
 _NAME = "handbook"
@@ -17,9 +17,15 @@ _FILTER = (
     "$nin, $exists, $contains."
 )
 
-_reading = partial(Operation, names_one=True, toolset=Toolset.COLLECTIONS)
+_reading = partial(Operation, reach=Reach.COLLECTIONS, names_one=True, toolset=Toolset.COLLECTIONS)
 _changing = partial(
-    Operation, access=Access.WRITE, read_only=False, destructive=True, names_one=True, toolset=Toolset.COLLECTIONS
+    Operation,
+    reach=Reach.COLLECTIONS,
+    access=Access.WRITE,
+    read_only=False,
+    destructive=True,
+    names_one=True,
+    toolset=Toolset.COLLECTIONS,
 )
 
 CONVERSE = _reading(
@@ -113,6 +119,7 @@ COLLECTION_CREATE = Operation(
     ),
     request=collection_operations.NewCollectionRequest,
     response=wire.CreatedCollectionResponse,
+    reach=Reach.COLLECTIONS,
     access=Access.WRITE,
     read_only=False,
     names_one=True,
@@ -210,6 +217,7 @@ PROVIDER_LIST = _reading(
     description="List the providers of collections, also those that are not installed.",
     request=collection_operations.NoFields,
     response=providers.ProvidersResponse,
+    reach=Reach.EVERYTHING,
     command="collections providers",
     example={},
 )
@@ -221,6 +229,7 @@ PROVIDER_GET = _reading(
     description="Describe a provider: what it can do, its configuration, and the connections to it.",
     request=providers.ProviderRequest,
     response=providers.ProviderResponse,
+    reach=Reach.EVERYTHING,
     omitted={"cli": "`collections providers --json` has all of them"},
     example={"name": "embedded"},
 )
@@ -235,7 +244,7 @@ PROVIDER_TEST = Operation(
     ),
     request=providers.TestProviderRequest,
     response=providers.ProviderHealthResponse,
-    access=Access.WRITE,
+    access=Access.ADMIN,
     read_only=False,
     names_one=True,
     omitted={"cli": "`collections list --connection ID` shows whether a connection works"},

@@ -5,7 +5,7 @@ from functools import partial
 from rag_context.api import changes, maintenance, review, stored_documents
 from rag_context.api.index import IndexFilesRequest, IndexFilesResponse, IndexRequest, IndexResponse
 from rag_context.api.injections import InjectionsRequest, InjectionsResponse
-from rag_context.api.operations import Access, Operation
+from rag_context.api.operations import Access, Operation, Reach
 from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.api.search_fetch import FetchRequest, FetchResponse, FindRequest, FindResponse
 from rag_context.api.toolsets import Toolset
@@ -25,6 +25,7 @@ SEARCH = Operation(
     ),
     request=SearchRequest,
     response=SearchResponse,
+    reach=Reach.DOCUMENTS,
     command="search",
     omitted={"cli.strict": "the exit status says that nothing could be searched"},
     method="search",
@@ -41,6 +42,7 @@ INDEX = _changing(
     ),
     request=IndexRequest,
     response=IndexResponse,
+    reach=Reach.DOCUMENTS,
     may_conflict=True,
     destructive=True,
     is_large=True,
@@ -63,6 +65,7 @@ CORRECT = _changing(
     ),
     request=changes.CorrectRequest,
     response=changes.CorrectResponse,
+    reach=Reach.DOCUMENTS,
     may_conflict=True,
     names_one=True,
     idempotent=False,
@@ -86,6 +89,7 @@ HISTORY = Operation(
     ),
     request=changes.HistoryRequest,
     response=changes.HistoryResponse,
+    reach=Reach.DOCUMENTS,
     names_one=True,
     toolset=Toolset.OPERATIONS,
     command="history",
@@ -134,6 +138,7 @@ FORGET = _changing(
     ),
     request=changes.ForgetRequest,
     response=changes.ForgetResponse,
+    reach=Reach.DOCUMENTS,
     may_conflict=True,
     destructive=True,
     toolset=Toolset.OPERATIONS,
@@ -181,6 +186,7 @@ GET = Operation(
     ),
     request=stored_documents.GetRequest,
     response=stored_documents.GetResponse,
+    reach=Reach.DOCUMENTS,
     names_one=True,
     command="get",
     method="get",
@@ -197,6 +203,7 @@ LIST = Operation(
     request=stored_documents.ListRequest,
     response=stored_documents.ListResponse,
     omitted={"cli.facets": "`rag-context status` counts"},
+    reach=Reach.DOCUMENTS,
     command="list",
     method="list",
     example={"sessionId": "payments", "limit": 10},
@@ -212,6 +219,7 @@ SIMILAR = Operation(
     ),
     request=stored_documents.SimilarRequest,
     response=stored_documents.SimilarResponse,
+    reach=Reach.DOCUMENTS,
     names_one=True,
     toolset=Toolset.OPERATIONS,
     command="similar",
@@ -243,6 +251,7 @@ DELETE = _changing(
     ),
     request=stored_documents.DeleteRequest,
     response=stored_documents.DeleteResponse,
+    reach=Reach.DOCUMENTS,
     destructive=True,
     command="delete",
     omitted={"cli.confirm": "the command asks, or is called with --yes"},
@@ -307,6 +316,7 @@ FIND = Operation(
     description="Search the memory that agents share: earlier chats, decisions, code and documentation.",
     request=FindRequest,
     response=FindResponse,
+    reach=Reach.DOCUMENTS,
     toolset=Toolset.SEARCH_FETCH,
     omitted={"cli": "see the command `search`"},
     example={"query": "mongodb retry logic"},
@@ -318,6 +328,7 @@ FETCH = Operation(
     description="Read one document in full by an id that search returned.",
     request=FetchRequest,
     response=FetchResponse,
+    reach=Reach.DOCUMENTS,
     names_one=True,
     toolset=Toolset.SEARCH_FETCH,
     omitted={"cli": "see the command `get`"},

@@ -4,7 +4,7 @@ from functools import partial
 
 from rag_context.api import project_queries
 from rag_context.api import projects as wire
-from rag_context.api.operations import Access, Operation
+from rag_context.api.operations import Access, Operation, Reach
 from rag_context.api.toolsets import Toolset
 
 _BY_FOLDER = "a command works on the project of its folder, or on the one that it names"
@@ -43,6 +43,7 @@ RAG_QUERY = _reading(
     ),
     request=project_queries.RagQueryRequest,
     response=project_queries.RagQueryResponse,
+    reach=Reach.PROJECT,
     command="project query",
     omitted={"cli.activation": _BY_FOLDER},
     example={"query": "Why do database connections run out?", "max_sources": 3, "max_tokens": 4000},
@@ -58,6 +59,7 @@ SEMANTIC_SEARCH = _reading(
     ),
     request=project_queries.SemanticSearchRequest,
     response=project_queries.SemanticSearchResponse,
+    reach=Reach.PROJECT,
     command="project search",
     omitted={"cli.activation": _BY_FOLDER},
     example={"query": "connection pool", "doc_types": ["problem"], "limit": 5},
@@ -73,6 +75,7 @@ READ_DOCUMENT = _reading(
     ),
     request=wire.ReadDocumentRequest,
     response=wire.ReadDocumentResponse,
+    reach=Reach.PROJECT,
     names_one=True,
     command="project read",
     omitted={"cli.activation": _BY_FOLDER},
@@ -103,6 +106,7 @@ LIST_DOC_TYPES = _reading(
     ),
     request=wire.ListDocTypesRequest,
     response=wire.ListDocTypesResponse,
+    reach=Reach.PROJECT,
     command="project status",
     omitted={"cli.activation": _BY_FOLDER},
     example={},
@@ -151,6 +155,7 @@ LIST_PROJECTS = _reading(
     ),
     request=wire.ListProjectsRequest,
     response=wire.ListProjectsResponse,
+    reach=Reach.PROJECT,
     command="project list",
     example={},
     needs_project=False,
@@ -165,6 +170,7 @@ SEARCH_EXTERNAL_DOCS = _reading(
     ),
     request=project_queries.SearchExternalDocsRequest,
     response=project_queries.SearchExternalDocsResponse,
+    reach=Reach.PROJECT,
     omitted={"cli": "external documents are searched by agents; people have the files"},
     example={"query": "connection string options", "limit": 5},
 )
@@ -178,6 +184,7 @@ RAG_QUERY_EXTERNAL = _reading(
     ),
     request=project_queries.RagQueryExternalRequest,
     response=project_queries.RagQueryExternalResponse,
+    reach=Reach.PROJECT,
     omitted={"cli": "external documents are searched by agents; people have the files"},
     example={"query": "connection string options", "max_sources": 3},
 )

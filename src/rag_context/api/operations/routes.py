@@ -23,11 +23,16 @@ from rag_context.api.operations import Operation, Response, collections, memory,
 from rag_context.api.providers import TestRequest
 from rag_context.api.wire import WireRequest
 
-OPERATIONS: Mapping[str, Operation[Any, Any]] = {
+PERFORMED: Mapping[str, Operation[Any, Any]] = {
     operation.name: operation
     for module in (memory, collections, projects)
     for operation in vars(module).values()
-    if isinstance(operation, Operation) and operation.is_tool
+    if isinstance(operation, Operation)
+}
+"""All operations by name, also those that are no tools."""
+
+OPERATIONS: Mapping[str, Operation[Any, Any]] = {
+    name: operation for name, operation in PERFORMED.items() if operation.is_tool
 }
 """All tools by name, in the order of their declarations, in which they are listed."""
 

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from rag_context._version import __version__
 from rag_context.api.handlers import CallContext
-from rag_context.api.operations import Access, Operation
+from rag_context.api.operations import Access, Operation, Reach
 from rag_context.api.parsing import ErrorCode, read_fields
 from rag_context.api.search import SearchRequest
 from rag_context.api.stored_documents import GetRequest, ListedDocument, ListRequest
@@ -36,7 +36,7 @@ from rag_context.server.failures import failure_of
 from rag_context.server.mcp.handshake import DESCRIPTION, LISTS_TTL_MS, NAME, PROMPTED_BY, TITLE, instructions
 from rag_context.server.mcp.messages import client_name
 from rag_context.server.mcp.readable import for_clients, for_models, readable
-from rag_context.server.requests import RequestRejectedError
+from rag_context.server.requests import RequestRejectedError, lacking
 from rag_context.server.tools import Registry, Tool
 
 PREFIX = "rag-context://documents/"
@@ -294,12 +294,12 @@ class McpServer:
             }
         listed = self._listed[client.structured]
         # A tool that this key may not use would only be tried in vain.
-        may_write = client.access is Access.WRITE
+        is_bound = client.caller.bounds is not None
         return types.ListToolsResult(
             tools=[
                 listed[tool.name]
                 for tool in tools.only(client.toolsets).values()
-                if may_write or tool.access is Access.READ
+                if client.access.allows(tool.access) and not (is_bound and tool.reach is Reach.EVERYTHING)
             ]
         )
 
@@ -319,7 +319,7 @@ class McpServer:
             _check_access(tool, client)
             request = _by_client(read_fields(tool.request, params.arguments or {}), client.client)
             await memory.ready()
-            may_write = client.access is Access.WRITE
+            may_write = client.access.allows(Access.WRITE)
             session = context.session
             call = CallContext(
                 client.request_id,
@@ -344,7 +344,7 @@ class McpServer:
     async def _list_resources(
         self, _context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        return await documents((await self._memory()).service, params.cursor if params is not None else None)
+        return await documents(await self._service(), params.cursor if params is not None else None)
 
     async def _list_templates(
         self, _context: Context, params: types.PaginatedRequestParams | None
@@ -355,7 +355,7 @@ class McpServer:
     async def _read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        return await document((await self._memory()).service, params.uri, context.protocol_version)
+        return await document(await self._service(), params.uri, context.protocol_version)
 
     async def _list_prompts(
         self, _context: Context, params: types.PaginatedRequestParams | None
@@ -368,14 +368,18 @@ class McpServer:
         known = named(self._prompts(), params.name, arguments)
         memory = await self._memory()
         await memory.ready()
-        return await filled(known, arguments, memory.service, memory.tools, _CLIENT.get().request_id)
+        return await filled(known, arguments, await self._service(), memory.tools, _CLIENT.get().request_id)
+
+    async def _service(self) -> Service:
+        """What there is for this caller."""
+        return (await self._memory()).service.bound_to(_CLIENT.get().caller.bounds)
 
     def _prompts(self) -> list[types.Prompt]:
         """Those whose tools are offered to this caller."""
         client = _CLIENT.get()
         if PROMPTED_BY not in client.toolsets:
             return []
-        return [RECALL, REMEMBER] if client.access is Access.WRITE else [RECALL]
+        return [RECALL, REMEMBER] if client.access.allows(Access.WRITE) else [RECALL]
 
     def _known_schema(self, name: str) -> dict[str, Any] | None:
         tool = next((listed[name] for listed in self._listed.values() if name in listed), None)
@@ -420,8 +424,8 @@ def _by_client(request: WireRequest, client: str | None) -> WireRequest:
 
 
 def _check_access(tool: Tool[Any], client: RequestContext) -> None:
-    if tool.access is Access.WRITE and client.access is not Access.WRITE:
-        raise RequestRejectedError(403, ErrorCode.FORBIDDEN, "This API key may only read")
+    if not client.access.allows(tool.access):
+        raise RequestRejectedError(403, ErrorCode.FORBIDDEN, lacking(tool.access))
 
 
 async def _roots(session: ServerSession) -> list[str] | None:

@@ -194,4 +194,4 @@ def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., object],
 
 
 def _request_context(context: Context, *, toolsets: Toolsets, structured: bool) -> RequestContext:
-    return RequestContext(os.urandom(12).hex(), Access.WRITE, toolsets, STDIO, client_of(context), structured)
+    return RequestContext(os.urandom(12).hex(), Access.ADMIN, toolsets, STDIO, client_of(context), structured)

@@ -1,0 +1,228 @@
+"""Keys with bounds: what is out of them does not exist, over every interface and in every number."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from rag_context.api.handlers import CallContext
+from rag_context.api.operations import Reach
+from rag_context.api.operations.memory import STATS
+from rag_context.api.operations.routes import PERFORMED
+from rag_context.domain.callers import Bounds, CallerId
+from rag_context.errors import ForbiddenError
+from rag_context.memory.bounded import within_bounds
+from rag_context.server.options import Caller
+from tests.outcomes.bounds import NOBODYS, OWNER, PARTS, SCOPES, Memory, open_memory, run
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+UNKNOWN = "6f8a3a52-9d3e-5b0c-8f0a-6f4f9a3f5a11"
+QUESTIONS = ("the pump failed", "valve of the cache", "billing zqrobertcanary", "zzunknownword release")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def memory(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Memory]:
+    """Two servers on one directory, with the documents of every part."""
+    async with open_memory(tmp_path_factory.mktemp("bounds") / "data", servers=2) as opened:
+        await opened.fill()
+        yield opened
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def alone(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Memory]:
+    """A memory that has nothing but what there is for the key of one agent."""
+    async with open_memory(tmp_path_factory.mktemp("alone") / "data") as opened:
+        await opened.fill(tuple(part for part in PARTS if part.name == "alicia"))
+        yield opened
+
+
+def plain(answer: dict[str, Any]) -> str:
+    """All of an answer but its times and its number."""
+    legs = {name: leg["status"] for name, leg in sorted(answer["legs"].items())}
+    results = [{**each, "timestamp": "", "occurredAt": ""} for each in answer["results"]]
+    return json.dumps({**answer, "results": results, "legs": legs, "latency": 0.0, "requestId": ""}, sort_keys=True)
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "text", "vector"])
+async def test_scores_numbers_and_warnings_are_those_of_a_memory_with_nothing_else(
+    memory: Memory, alone: Memory, mode: str
+) -> None:
+    for question in QUESTIONS:
+        options: tuple[dict[str, Any], ...] = ({}, {"minScore": 0.0}, {"tags": ["crimson"]}, {"source": "file1/*"})
+        for more in options:
+            fields: dict[str, Any] = {"query": question, "mode": mode, "explain": True, **more}
+            among, single = [
+                (await each.call("alicia", "rag_context_search", **fields)).json() for each in (memory, alone)
+            ]
+            assert plain(among) == plain(single), question
+    assert (await memory.call("alicia", "rag_context_search", query="pump", mode=mode, minScore=0.0)).json()["results"]
+
+
+async def test_counts_are_those_of_what_a_key_has(memory: Memory, alone: Memory) -> None:
+    among, single = [
+        (await each.call("alicia", "rag_context_list", facets=True)).json()["facets"] for each in (memory, alone)
+    ]
+    assert among == single
+    assert (among["total"], among["agents"]) == (6, {"alicia": 6})
+
+
+async def test_words_find_and_order_what_a_key_has(memory: Memory) -> None:
+    found = (await memory.call("alicia", "rag_context_search", query="zqaliciacanary3", mode="text")).json()["results"]
+    assert "zqaliciacanary3" in found[0]["content"]
+    assert {tag for each in found for tag in each["metadata"]["tags"]} == {"agent:alicia"}
+
+
+async def test_the_messages_around_one_are_those_of_the_key(memory: Memory) -> None:
+    answer = (await memory.call("robert", "rag_context_search", query="zqrobertcanary0 pump", minScore=0.0)).text
+    assert "zqrobertcanary0" in answer
+    assert "zqaliciacanary" not in answer
+    assert "zqcarolacanary" not in answer
+
+
+@pytest.mark.parametrize(
+    "tool",
+    ["rag_context_get", "rag_context_similar", "rag_context_history", "rag_context_delete", "rag_context_forget"],
+)
+async def test_a_document_out_of_bounds_is_answered_as_one_that_is_nowhere(memory: Memory, tool: str) -> None:
+    for part in NOBODYS[:3]:
+        project: dict[str, Any] = {"project": part.name} if part.place == "project" else {}
+        there = await memory.call("crimson", tool, documentId=memory.ids[part.name][0], **project)
+        nowhere = await memory.call("crimson", tool, documentId=UNKNOWN, **project)
+        there_text = there.text.replace(memory.ids[part.name][0], UNKNOWN).replace(there.headers["x-request-id"], "")
+        assert (there.status_code, there_text) == (
+            nowhere.status_code,
+            nowhere.text.replace(nowhere.headers["x-request-id"], ""),
+        )
+
+
+async def test_a_project_that_is_there_is_answered_as_one_that_is_not(memory: Memory) -> None:
+    query: dict[str, Any] = {"query": "pump"}
+    for tool, fields in (("rag_context_list", {}), ("rag_context_search", query), ("semantic_search", query)):
+        there = await memory.call("crimson", tool, project="cygnus", **fields)
+        nowhere = await memory.call("crimson", tool, project="nowhere", **fields)
+        assert there.status_code == nowhere.status_code == 404
+        assert there.json()["error"].replace("cygnus", "nowhere") == nowhere.json()["error"]
+        assert "borealis" not in there.text
+    listed = (await memory.call("crimson", "list_projects")).json()["projects"]
+    assert [each["project_name"] for each in listed] == ["apollo"]
+
+
+async def test_what_a_key_stores_lies_in_its_bounds_and_replaces_nothing_of_others(memory: Memory) -> None:
+    before = await memory.state(NOBODYS)
+    fields: dict[str, Any] = {"content": "Owls hunt at night.", "contentType": "documentation", "sessionId": "shared"}
+    source = f"{NOBODYS[0].sources}/1"
+    stored = (await memory.call("robert", "rag_context_index", source=source, agent="carola", **fields)).json()
+    assert stored["status"] == "indexed"
+    again = (await memory.call("robert", "rag_context_index", source=source, server=1, **fields)).json()
+    assert (again["status"], again["documentId"]) == ("unchanged", stored["documentId"])
+    kept = (await memory.call(OWNER, "rag_context_get", documentId=stored["documentId"])).json()["metadata"]
+    assert (kept["agent"], kept["tags"]) == ("robert", ["agent:robert"])
+
+    rejected: tuple[tuple[str, dict[str, Any], int], ...] = (
+        ("robert", {"project": "cygnus"}, 403),
+        ("robert", {"metadata": {"tags": ["agent:carola"]}}, 403),
+        ("mixed", {}, 400),
+        ("robert", {"supersedes": [memory.ids["carola"][0]]}, 400),
+        ("project", {}, 403),
+    )
+    for key, more, status in rejected:
+        reply = await memory.call(key, "rag_context_index", source="mine", **fields, **more)
+        assert reply.status_code == status, reply.text
+    line = json.dumps({**fields, "source": source, "project": "cygnus"}).encode() + b"\n"
+    ndjson = {"content-type": "application/x-ndjson"}
+    receipt = (await memory.send("robert", "POST", "/bulk", content=line, headers=ndjson)).json()
+    assert receipt["status"] == "rejected"
+    assert await memory.state(NOBODYS) == before
+
+
+async def test_a_key_corrects_and_forgets_what_it_stored_and_gets_no_number_that_counts_others(memory: Memory) -> None:
+    fields: dict[str, Any] = {
+        "content": "The night shift has the key.",
+        "contentType": "decision",
+        "sessionId": "s",
+        "source": "shift",
+    }
+    first = (await memory.call("robert", "rag_context_index", **fields)).json()["documentId"]
+    corrected = await memory.call("robert", "rag_context_correct", source="shift", content="The day shift has the key.")
+    assert corrected.status_code == 200, corrected.text
+    versions = (await memory.call("robert", "rag_context_history", documentId=first)).json()["versions"]
+    assert len(versions) == 2
+    assert (await memory.call("alicia", "rag_context_history", documentId=first)).status_code == 404
+    forgotten = (await memory.call("robert", "rag_context_forget", source="shift")).json()
+    assert (forgotten["documents"], "id" in forgotten) == (2, False)
+    assert (await memory.call("robert", "rag_context_forget", source="file0/1")).json()["documents"] == 0
+    # The same words again: what anyone forgot is no answer to a key.
+    assert (await memory.call("robert", "rag_context_index", **fields)).json()["status"] == "indexed"
+
+
+async def test_collections_out_of_bounds_are_not_there(memory: Memory) -> None:
+    listed = (await memory.send("mixed", "GET", "/collections")).json()
+    assert ([each["name"] for each in listed["collections"]], listed["count"]) == (["foliants", "ledgers"], 2)
+    assert (await memory.send("mixed", "GET", "/collections?connection=other")).json()["count"] == 0
+    query = {"embedding": [1.0, 2.0, 3.0, 4.0]}
+    assert (await memory.send("books", "POST", "/collections/foliants/query", json=query)).json()["results"]
+    body = {"documents": [{"text": "t", "embedding": [1.0, 2.0, 3.0, 4.0]}]}
+    for method, url, sent in (
+        ("POST", "/collections/{}/query", query),
+        ("POST", "/collections/{}/documents", body),
+        ("GET", "/collections/{}", None),
+        ("DELETE", "/collections/{}", None),
+    ):
+        there = await memory.send("books", method, url.format("vaultbox"), json=sent)
+        nowhere = await memory.send("books", method, url.format("nowhere"), json=sent)
+        assert there.status_code == nowhere.status_code == 404, there.text
+        assert there.json()["error"].replace("vaultbox", "nowhere") == nowhere.json()["error"]
+
+
+@pytest.mark.parametrize("url", ["/metrics", "/events", "/tools/rag_context_stats", "/tools/rag_context_health"])
+async def test_what_is_about_the_whole_memory_is_not_for_a_key_with_bounds(memory: Memory, url: str) -> None:
+    assert (await memory.send("crimson", "GET", url)).status_code == 403
+    assert (await memory.send("crimson", "POST", "/bulk/versions", json={"versions": {}})).status_code == 403
+    assert (await memory.send("crimson", "GET", "/health")).json().keys() == {"healthy"}
+
+
+async def test_mcp_offers_and_reads_what_there_is_for_the_key(memory: Memory) -> None:
+    listed = (await memory.rpc("crimson", "tools/list", {})).json()["result"]["tools"]
+    assert {each["name"] for each in listed} == {
+        name for name, each in PERFORMED.items() if each.is_tool and each.reach is not Reach.EVERYTHING
+    }
+    resources = (await memory.rpc("alicia", "resources/list", {})).text
+    assert "zqaliciacanary" in resources
+    assert not [part.name for part in PARTS if part.name != "alicia" and part.canary in resources]
+    session = memory.sessions["alicia", 0]
+    memory.sessions["robert", 0] = session  # another's session is none
+    stolen = await memory.rpc("robert", "tools/list", {})
+    del memory.sessions["robert", 0]
+    assert stolen.status_code == 404
+
+
+async def test_an_operation_that_declares_no_reach_is_not_for_a_key_with_bounds() -> None:
+    async def perform(_request: object, _context: CallContext) -> Any:
+        raise AssertionError("it must not be called")
+
+    kept = within_bounds(STATS, perform, lambda _bounds: {})
+    with pytest.raises(ForbiddenError, match="about the whole memory"):
+        await kept(object(), CallContext("r", caller=CallerId(None, "key", Bounds())))
+
+
+async def test_a_caller_reaches_another_worker_with_its_bounds() -> None:
+    for bounds in (*SCOPES.values(), None):
+        caller = Caller("key", PERFORMED["provider_test"].access, bounds)
+        sent = json.loads(json.dumps({"name": "key", "access": "admin", "bounds": None}))
+        if bounds is not None:
+            sent["bounds"] = {
+                name: list(getattr(bounds, name)) for name in ("projects", "collections", "agents", "tags")
+            }
+        assert Caller.from_json(sent) == caller
+
+
+async def test_nothing_leaks_under_random_requests(memory: Memory) -> None:
+    before = await memory.state(NOBODYS)
+    found, statuses = await run(memory, 500, seed=20261127)
+    assert found == []
+    assert await memory.state(NOBODYS) == before
+    assert not [status for status in statuses if status.endswith(" 500")]
+    assert sum(count for status, count in statuses.items() if status.endswith(" 200")) > 100
