@@ -1,8 +1,10 @@
 """What a search, an indexing and the background work leave in a trace, and what they never do."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -11,6 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from rag_context.errors import BackendUnavailableError
+from rag_context.memory.service import Service
 from rag_context.testing import Fault
 from rag_context.tracing import recorded_by, span
 from tests.memory.harness import ServiceHarness
@@ -69,6 +72,9 @@ async def test_a_search_is_one_span_with_its_retrievers_and_backends(
         "rag.level": 1,
         "rag.results": 1,
         "rag.cached": False,
+        "gen_ai.operation.name": "retrieval",
+        "gen_ai.retrieval.top_k": 5,
+        "gen_ai.data_source.id": "memory",
     }
     exporter.clear()
     await harness.search("where do quokkas live")
@@ -83,7 +89,25 @@ async def test_indexing_is_one_span_with_its_parts(harness: ServiceHarness, expo
     assert {"index", "index > index.chunk", "index > embedder.embed_documents", "index > index.write"} <= paths(
         exporter
     )
-    assert dict(one(exporter, "index").attributes or {}) == {"rag.status": "indexed", "rag.chunks": 1}
+    assert dict(one(exporter, "index").attributes or {}) == {
+        "rag.status": "indexed",
+        "rag.chunks": 1,
+        "gen_ai.operation.name": "upsert_memory",
+        "gen_ai.memory.record.count": 1,
+    }
+
+
+async def test_queries_and_what_was_found_are_traced_where_that_is_set(
+    harness: ServiceHarness, exporter: InMemorySpanExporter
+) -> None:
+    receipt = await harness.index(TEXT)
+    harness.service = Service(replace(harness.service._dependencies, traces_content=True), now=lambda: harness.now)
+    (found,) = (await harness.search("where do quokkas live", minScore=0.0)).results
+
+    traced = one(exporter, "search").attributes or {}
+    assert traced["gen_ai.retrieval.query.text"] == "where do quokkas live"
+    documents = json.loads(str(traced["gen_ai.retrieval.documents"]))
+    assert documents == [{"id": receipt.document_id, "score": found.score}]
 
 
 async def test_a_document_that_is_completed_later_has_a_trace_of_its_own(

@@ -164,6 +164,9 @@ class SearchResult(wire.WireResponse):
     context: Annotated[
         Surroundings | None, Field(description="For chats: the neighbouring turns, to show the passage among")
     ] = None
+    instruction_like: Annotated[
+        bool | None, Field(description="It reads like an instruction to a model, and is not in the owner's words")
+    ] = None
     newer_version: Annotated[
         NewerVersion | None, Field(description="A later passage that says nearly the same and gives another value")
     ] = None

@@ -5,6 +5,7 @@ off the request path.
 """
 
 import asyncio
+import json
 import logging
 import time
 from collections import deque
@@ -187,10 +188,22 @@ class Telemetry:
         await Deadline.after(STORE_S, self._clock).bound("documents", work)
 
 
-def describe(traced: TraceSpan, response: SearchResponse) -> None:
-    """Note in a search's span how it was answered."""
+MEMORY = "memory"
+"""The data source of searches; with content, a project's is its name."""
+
+
+def describe(traced: TraceSpan, request: SearchRequest, response: SearchResponse, *, content: bool = False) -> None:
+    """Note in a search's span how it was answered; with `content`, the query and the documents that were found.
+
+    Names that begin with `gen_ai` are those of OpenTelemetry's conventions for retrievals.
+    """
     level, results = response.fallback_level, len(response.results)
     traced.set({"rag.level": level, "rag.results": results, "rag.cached": bool(response.cached)})
+    traced.set({"gen_ai.operation.name": "retrieval", "gen_ai.retrieval.top_k": request.limit})
+    traced.set({"gen_ai.data_source.id": (content and request.project) or MEMORY})
+    if content:
+        documents = [{"id": each.document_id, "score": each.score} for each in response.results]
+        traced.set({"gen_ai.retrieval.query.text": request.query, "gen_ai.retrieval.documents": json.dumps(documents)})
     if level > Level.TEXT:
         traced.fail("NoAnswer")
 
@@ -199,6 +212,7 @@ def describe_indexing(traced: TraceSpan, results: Sequence[Receipt | Exception])
     """Note in a span what became of the documents that were stored together."""
     receipts = [each for each in results if isinstance(each, Receipt)]
     traced.set({"rag.chunks": sum(len(each.chunk_ids) for each in receipts)})
+    traced.set({"gen_ai.operation.name": "upsert_memory", "gen_ai.memory.record.count": len(receipts)})
     if len(results) > 1:
         traced.set({"rag.documents": len(results)})
     elif receipts:

@@ -294,6 +294,7 @@ def _dependencies(
         admissions=_admissions(settings),
         redactor=_redactor(settings),
         records_queries=settings.telemetry.queries,
+        traces_content=settings.telemetry.trace_content,
         look=stores.refresh_version if settings.server.workers > 1 else None,
     )
 

@@ -19,7 +19,7 @@ from rag_context.api.parsing import ErrorResponse
 from rag_context.api.review import DecideResponse, ReviewResponse
 from rag_context.api.search import SearchFailure, SearchResponse, SearchResult, StandingInstruction, level_name
 from rag_context.api.wire import CATEGORIES, Schema, WireResponse
-from rag_context.domain.quoted_text import LIKE_INSTRUCTION, reads_like_instruction, without_tags
+from rag_context.domain.quoted_text import LIKE_INSTRUCTION, without_tags
 from rag_context.domain.reports import counted
 from rag_context.server.mcp.readable_features import FEATURES
 
@@ -140,7 +140,7 @@ def _headline(number: int, result: SearchResult) -> str:
         where += f":{result.start_line}" + (f"-{end}" if end != result.start_line else "")
     parts = [f"[{number}] {where}", f"relevance {result.score:.2f}", result.content_type, _day(result.occurred_at)]
     parts += [f"origin {result.origin}"] if result.origin != "unknown" else []
-    if result.origin != "owner" and reads_like_instruction(result.content):
+    if result.instruction_like:
         parts.append(LIKE_INSTRUCTION)
     parts += _labels(result.metadata)
     title = result.title or ""
