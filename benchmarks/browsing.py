@@ -64,7 +64,7 @@ def _opened(browser: Browser, data_dir: Path, what: str) -> list[Figure]:
     times = [ms for ms, _ in loads]
     return [
         Figure(f"page: open and live, {what}, median", statistics.median(times), "ms", 500),
-        Figure(f"page: all files, {what}", loads[-1][1] / 1000, "kB", 150),
+        Figure(f"page: all files, {what}", loads[-1][1] / 1000, "kB", 200),
     ]
 
 
@@ -87,19 +87,19 @@ def _browsed(browser: Browser, data_dir: Path, count: int) -> list[Figure]:
         until_ready(server)
         page = browser.new_page()
         page.goto(f"http://{server.host}:{server.port}/")
-        page.wait_for_selector(".rows")
+        page.wait_for_selector(".figures")
         before = server.processor_s
         time.sleep(WATCHED_S)
         watched = (server.processor_s - before) * 100 / WATCHED_S
         for number in range(ROUNDS):
-            steps["list of documents"].append(_timed(page, "#/documents", "td", "/notes/"))
-            steps["next page"].append(_timed(page, "Older", "nav span", "51 to 100"))
+            steps["list of documents"].append(_timed(page, "#/documents", ".cards .meta", "/notes/"))
+            steps["next page"].append(_timed(page, "Older documents", ".bar > .dim", "60 of"))
             session = f"session-{number}"
-            steps["a filter"].append(_timed(page, f"#/documents?sessionId={session}", "summary", "1 set"))
-            steps["a search"].append(
-                _timed(page, f"#/search?query=note+{number}", "main summary", "What each retriever did")
+            steps["a filter"].append(
+                _timed(page, f"#/documents?sessionId={session}", "aside [aria-current]", session)
             )
-            _timed(page, "#/metrics", "th", "rag_")
+            steps["a search"].append(_timed(page, f"#/search?query=note+{number}", "main summary", "Why this result"))
+            _timed(page, "#/collections", "th", "Provider")
     figures = [
         Figure(f"page: {step}, {_grouped(count)} documents, median", statistics.median(times), "ms", 300)
         for step, times in steps.items()

@@ -13,9 +13,8 @@ from .browser import NARROW, launched, tab
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"
-MAX_BYTES = 120_000
+MAX_BYTES = 130_000
 DESK = (1120, 760)
-TALL = (1120, 900)
 CORPUS = ROOT / "examples" / "corpus"
 TYPES: dict[str, str] = {"chats": "chat", "code": "code", "decisions": "decision", "docs": "documentation"}
 SHOWN = "why did we not build a native app?"
@@ -25,7 +24,23 @@ QUERIES = (
     ("reviewer", "what do we do when a payment callback is sent twice?"),
     ("planner", "why do we calculate the tide ourselves?"),
     ("writer", "how is a booking cancelled?"),
+    ("writer", "who is the king of Norway?"),
 )
+SESSION = "tide-tables"
+TALK = """[user] How do we get the **tide table** onto the tablets?
+
+[assistant] It is calculated on each device, because the harbour has no network below deck:
+
+```python
+def heights(day: date, station: Station) -> list[float]:
+    # a year is 40 kB, and is never fetched
+    return [station.height_at(hour) for hour in hours_of(day)]
+```
+
+[user] Keep it that way, and never fetch it while sailing.
+
+[assistant] Noted. The table is renewed in the harbour only.
+"""
 
 
 def main() -> None:
@@ -35,9 +50,10 @@ def main() -> None:
     with folder as name, served(Path(name) / "data") as server, launched() as browser:
         server.wait_ready()
         _fill(server)
-        _take(browser, server, "overview", "", scheme="light")
-        _take(browser, server, "search", f"search?query={quote_plus(SHOWN)}", size=TALL, scheme="dark")
-        _take(browser, server, "overview-narrow", "", size=NARROW, scheme="dark")
+        _take(browser, server, "home", "", scheme="light")
+        _take(browser, server, "session", f"sessions/{SESSION}", scheme="light")
+        _take(browser, server, "search", f"search?query={quote_plus(SHOWN)}", scheme="dark")
+        _take(browser, server, "home-narrow", "", size=NARROW, scheme="dark")
 
 
 def _fill(server: Served) -> None:
@@ -49,9 +65,9 @@ def _fill(server: Served) -> None:
             sessionId="harbour",
             contentType=TYPES[name.parts[0]],
         )
-    for _ in range(4):
-        for agent, query in QUERIES:
-            server.search(query, agent=agent, explain=True)
+    server.index(TALK, source="claude-code/7", sessionId=SESSION, contentType="chat", metadata={"agent": "claude-code"})
+    for agent, query in QUERIES:
+        server.search(query, agent=agent)
 
 
 def _take(

@@ -116,6 +116,8 @@ class ListedDocument(wire.WireResponse):
 MOST_VALUES = 100
 """Values of a facet that are named."""
 
+MOST_DAYS = 366
+
 
 class SessionCount(wire.WireResponse):
     """The documents of a session."""

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from cachetools import LRUCache
 
-from rag_context.api.stored_documents import MOST_VALUES, Facets, SessionCount
+from rag_context.api.stored_documents import MOST_DAYS, MOST_VALUES, Facets, SessionCount
 from rag_context.domain.documents import EPOCH, DocumentGroup, TenantState, moment
 from rag_context.domain.search import Filter
 from rag_context.ports.reading import DocumentStore
@@ -83,7 +83,7 @@ def counted_facets(groups: Iterable[DocumentGroup]) -> Facets:
         content_types=dict(kinds.most_common(MOST_VALUES)),
         agents=dict(agents.most_common(MOST_VALUES)),
         tags=dict(tags.most_common(MOST_VALUES)),
-        days={_day(day): days[day] for day in sorted(days, reverse=True)[:MOST_VALUES]},
+        days={_day(day): days[day] for day in sorted(days, reverse=True)[:MOST_DAYS]},
         session_count=len(sessions),
         sessions=[
             SessionCount(

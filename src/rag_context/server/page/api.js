@@ -1,8 +1,10 @@
-// Calls to the server. The API key, where one is needed, is kept in this module's memory and nowhere else.
+// Calls to the server. The API key, where one is needed, is kept in this module's memory; in the storage of the tab's
+// session too where its owner ticks the box.
 
 import { h, note } from "./dom.js";
 
-let apiKey = "";
+const STORED = "rag-context-key";
+let apiKey = sessionStorage.getItem(STORED) ?? "";
 let asking = null;
 let queue = Promise.resolve();
 
@@ -21,6 +23,7 @@ export const hasKey = () => apiKey !== "";
 
 export function forgetKey() {
   apiKey = "";
+  sessionStorage.removeItem(STORED);
   document.dispatchEvent(new Event("key"));
 }
 
@@ -61,15 +64,6 @@ export const tool = (name, fields = {}, options = {}) => {
   return request(`/tools/${name}`, { ...options, body: Object.fromEntries(given) });
 };
 
-let listed = null;
-
-// The declarations of all tools, from which the forms are made.
-export async function schema(name) {
-  listed ??= request("/tools").catch(error => { listed = null; throw error; });
-  const { tools } = await listed;
-  return tools.find(each => each.name === name)?.inputSchema ?? null;
-}
-
 // One dialog for all calls that wait for a key.
 function askForKey(problem) {
   asking ??= openDialog(problem).finally(() => { asking = null; });
@@ -79,17 +73,21 @@ function askForKey(problem) {
 function openDialog(problem) {
   return new Promise(resolve => {
     const input = h("input", { type: "password", id: "api-key", autocomplete: "off", spellcheck: "false", required: true, "aria-describedby": "api-key-hint api-key-fault", "aria-invalid": problem ? "true" : undefined });
+    const keep = h("input", { type: "checkbox", id: "api-key-keep" });
     const form = h("form", { method: "dialog" },
       h("h2", { id: "api-key-title" }, "API key"),
       h("div", { class: "field" }, h("label", { for: "api-key" }, "This server asks for a key"), input,
-        h("p", { class: "hint", id: "api-key-hint" }, "It stays in the memory of this tab and is gone when the tab is closed or reloaded. A new key is made with ", h("code", {}, "rag-context key NAME"), "."),
+        h("p", { class: "hint", id: "api-key-hint" }, "It stays in the memory of this tab. A new key is made with ", h("code", {}, "rag-context key NAME"), "."),
         h("p", { class: "fault", id: "api-key-fault", role: "alert" }, problem)),
+      h("div", { class: "check" }, keep, h("label", { for: "api-key-keep" }, "Remember it until this tab is closed")),
       h("div", { class: "bar" }, h("button", { class: "main" }, "Continue")));
     const dialog = h("dialog", { "aria-labelledby": "api-key-title" }, form);
     dialog.addEventListener("cancel", event => event.preventDefault());
     form.addEventListener("submit", event => {
       event.preventDefault();
       apiKey = input.value.trim();
+      if (keep.checked) sessionStorage.setItem(STORED, apiKey);
+      else sessionStorage.removeItem(STORED);
       dialog.remove();
       document.dispatchEvent(new Event("key"));
       resolve();
@@ -106,9 +104,9 @@ const ADVICE = {
   DOCUMENT_NOT_FOUND: "It may have been deleted meanwhile. Go back to the list and load it again.",
   RATE_LIMITED: "Wait a moment, then try again.",
   OVERLOADED: "The server is busy. Wait a moment, then try again.",
-  SERVICE_UNAVAILABLE: "The overview shows which component is down. It is tried again by itself.",
-  DATABASE_ERROR: "The overview shows which component is down. It is tried again by itself.",
-  EMBEDDING_SERVICE_ERROR: "The overview shows which component is down. It is tried again by itself.",
+  SERVICE_UNAVAILABLE: "Operations shows which component is down. It is tried again by itself.",
+  DATABASE_ERROR: "Operations shows which component is down. It is tried again by itself.",
+  EMBEDDING_SERVICE_ERROR: "Operations shows which component is down. It is tried again by itself.",
   INTERNAL_ERROR: "The server's log has the cause under this request id.",
   INVALID_INPUT: "Correct what is named, then try again.",
 };

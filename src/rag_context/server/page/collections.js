@@ -1,9 +1,12 @@
-// Collections: what is in them, page by page, and a query to look at what they answer. Nothing is changed here.
+// Collections: what is in them, page by page, a query to look at what they answer; they are created and filled here too.
 
 import { ApiError, errorNote, request, tool } from "./api.js";
+import { formDialog, toast } from "./dialogs.js";
+import { icon } from "./icons.js";
 import { counted, dated, empty, facts, h, link, put, say, scrolling, table, tag, whole } from "./dom.js";
 
 const PAGE = 50;
+const EMBEDDED_HERE = "rag-context";
 
 export async function collections(context, heading) {
   return context.rest.length ? one(context, heading) : all(context, heading);
@@ -13,20 +16,41 @@ async function all(context, heading) {
   const options = { signal: context.signal };
   const [{ collections: found }, { providers }] = await Promise.all([tool("collection_list", {}, options), request("/providers", options)]);
   return [
-    heading,
-    h("section", { class: "box" }, h("h2", {}, "Collections"), found.length ? scrolling("Collections", table("Collections", [
+    h("div", { class: "bar" }, heading, h("span", { class: "dim" }, "Texts of programs of your own, apart from the agents' memory"), h("button", { type: "button", class: "main end", onclick: create }, icon("plus"), "New collection")),
+    h("section", { class: "box" }, found.length ? scrolling("Collections", table("Collections", [
       { name: "Name", head: true, of: each => h("a", { href: link("collections", {}, each.name) }, each.name) },
       { name: "Documents", of: each => whole(each.count), num: true },
       { name: "Dimension", of: each => (each.dimension ? whole(each.dimension) : "not bound yet"), num: true },
       { name: "Embeddings by", of: each => [each.embedding_provider ?? "the caller", each.embedding_model && ` (${each.embedding_model})`] },
       { name: "Access", of: each => (each.read_only ? tag("read only: another program's") : "") },
-    ], found)) : empty("No collection", h("span", {}, "A program makes one with ", h("code", {}, "POST /collections"), " or ", h("code", {}, "rag-context collections create NAME"), "."))),
+    ], found)) : empty("No collection", "Make one here, and fill it with texts; programs use it by its name.")),
     h("section", { class: "box" }, h("h2", {}, "Providers"), scrolling("Providers", table("Providers", [
       { name: "Provider", head: true, of: each => each.name },
       { name: "Available", of: each => (each.available === false ? tag("not installed") : tag("available", "good")) },
       { name: "Capabilities", of: each => Object.keys(each.capabilities ?? {}).filter(name => each.capabilities[name] === true).join(", ").replaceAll("_", " ") },
     ], providers))),
   ];
+}
+
+async function create() {
+  const made = await formDialog({
+    title: "New collection", action: "Create", intro: "This server embeds its texts.",
+    fields: [{ name: "name", label: "Name", required: true, maxlength: 128 }],
+    send: ({ name }) => tool("collection_create", { name, embedding_provider: EMBEDDED_HERE }), done: () => "Created",
+  });
+  if (made) location.hash = link("collections", {}, made.name);
+}
+
+async function fill(name, context) {
+  const texts = text => text.split(/\n\s*\n/).map(each => each.trim()).filter(Boolean);
+  const added = await formDialog({
+    title: `Add texts to ${name}`, action: "Add",
+    fields: [{ name: "text", label: "Texts", kind: "area", required: true, hint: "An empty line begins another document." }],
+    send: ({ text }) => tool("collection_add", { name, documents: texts(text).map((each, at) => ({ id: `page-${Date.now()}-${at}`, text: each })) }), done: () => "Added",
+  });
+  if (!added) return;
+  toast("The texts are added.");
+  context.reload();
 }
 
 async function one(context, heading) {
@@ -41,7 +65,8 @@ async function one(context, heading) {
   const list = offset => turn(shown, { name, where: where.value.trim() || undefined }, offset, context);
   await list(0);
   return [
-    h("p", {}, h("a", { href: link("collections") }, "All collections")), heading,
+    h("p", { class: "crumb" }, h("a", { href: link("collections") }, "Collections")),
+    h("div", { class: "bar" }, heading, !found.read_only && h("button", { type: "button", class: "main end", onclick: () => fill(name, context) }, icon("plus"), "Add texts")),
     h("section", { class: "box", "aria-label": "About this collection" }, facts([
       ["Documents", whole(found.count)], ["Dimension", found.dimension ? whole(found.dimension) : "not bound yet"], ["Connection", found.connection],
       ["Embeddings by", found.embedding_provider ?? "the caller"], ["Model", found.embedding_model ?? found.model?.name], ["Created", found.created && dated(found.created)],
@@ -85,7 +110,7 @@ function turn(shown, { name, where }, offset, context) {
   return guarded(shown, () => again(offset), async () => {
     const page = await tool("collection_documents", { name, where: filter(where), limit: PAGE, offset }, { signal: context.signal });
     put(shown, h("h2", {}, counted(page.total, "document"), where && (page.total === 1 ? " that matches" : " that match")),
-      page.documents.length ? documents(page.documents) : empty(where ? "No document matches" : "The collection is empty", where ? "Change the filter or leave it out." : "A program adds documents with POST /collections/NAME/documents."),
+      page.documents.length ? documents(page.documents) : empty(where ? "No document matches" : "The collection is empty", where ? "Change the filter or leave it out." : "Add texts above, or from a program."),
       page.total > PAGE && h("nav", { class: "bar gap", "aria-label": "Pages" },
         h("button", { type: "button", disabled: offset === 0, onclick: () => again(Math.max(0, offset - PAGE)) }, "Earlier"),
         h("button", { type: "button", disabled: offset + PAGE >= page.total, onclick: () => again(offset + PAGE) }, "Later"),

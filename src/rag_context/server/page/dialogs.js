@@ -52,3 +52,90 @@ function ask({ title, body, action, done, work, before }) {
     cancel.focus();
   });
 }
+
+// A form in a dialog. `send` gets the values by name; its error is shown and the dialog stays. Resolves to what it gave,
+// or to null. fields: [{name, label, kind: "text" | "area" | "choice", value, hint, choices, required, maxlength}]
+export function formDialog({ title, intro, fields, action, send, done }) {
+  if (isAsking) return Promise.resolve(null);
+  isAsking = true;
+  const before = document.activeElement;
+  return new Promise(resolve => {
+    const id = freshId();
+    const inputs = fields.map(field => ({ ...field, node: input(field) }));
+    const fault = h("div");
+    const act = h("button", { class: "main" }, action);
+    const form = h("form", { method: "dialog" }, h("h2", { id }, title), intro && h("p", { class: "dim" }, intro),
+      inputs.map(({ label, hint, node }) => h("div", { class: "field" }, h("label", { for: node.id }, label), node, hint && h("p", { class: "hint", id: `${node.id}-hint` }, hint))),
+      fault, h("div", { class: "bar" }, h("button", { type: "button", onclick: () => close(null) }, "Cancel"), act));
+    const dialog = h("dialog", { class: "wide", "aria-labelledby": id }, form);
+    const leave = () => close(null);
+    const close = outcome => {
+      isAsking = false;
+      removeEventListener("hashchange", leave);
+      dialog.remove();
+      before?.focus?.();
+      resolve(outcome);
+    };
+    dialog.addEventListener("cancel", event => { event.preventDefault(); close(null); });
+    form.addEventListener("submit", async event => {
+      event.preventDefault();
+      act.disabled = true;
+      try {
+        const outcome = await send(Object.fromEntries(inputs.map(({ name, node }) => [name, node.value.trim()])));
+        close(outcome);
+        if (done) say(done(outcome));
+      } catch (error) {
+        if (!(error instanceof ApiError)) throw error;
+        act.disabled = false;
+        put(fault, errorNote(error));
+      }
+    });
+    addEventListener("hashchange", leave);
+    document.body.append(dialog);
+    dialog.showModal();
+    inputs[0]?.node.focus();
+  });
+}
+
+function input({ kind = "text", value = "", choices = [], hint, required, maxlength, placeholder }) {
+  const id = freshId();
+  const shared = { id, required, maxlength, placeholder, "aria-describedby": hint && `${id}-hint`, autocomplete: "off" };
+  if (kind === "choice") return h("select", shared, choices.map(([choice, text]) => h("option", { value: choice, selected: choice === value }, text)));
+  if (kind !== "area") return h("input", { ...shared, type: "text", value, spellcheck: "false" });
+  const node = h("textarea", { ...shared, rows: 10 });
+  node.value = value;
+  return node;
+}
+
+// What was done, for some seconds, with a way to take it back.
+export function toast(text, label, work) {
+  const shown = h("div", { class: "toast" }, h("span", {}, text), label && h("button", { type: "button", onclick: async event => {
+    event.currentTarget.disabled = true;
+    try {
+      await work();
+      shown.remove();
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      put(shown, h("span", {}, error.message));
+    }
+  } }, label), h("button", { type: "button", class: "link", "aria-label": "Dismiss", onclick: () => shown.remove() }, "×"));
+  document.getElementById("toasts").replaceChildren(shown);
+  setTimeout(() => shown.remove(), 15000);
+}
+
+// A command with a button that copies it.
+export function command(text) {
+  const button = h("button", { type: "button", "aria-label": `Copy ${text}`, onclick: async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      put(button, "Copied");
+      say("Copied");
+    } catch {
+      getSelection().selectAllChildren(code);
+      put(button, "Selected");
+    }
+    setTimeout(() => put(button, "Copy"), 2000);
+  } }, "Copy");
+  const code = h("code", {}, text);
+  return h("div", { class: "command" }, code, button);
+}

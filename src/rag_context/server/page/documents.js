@@ -1,118 +1,180 @@
-// Documents: a list with filters that is read page by page, and one document as it was stored.
+// Documents: a list with filters that is read page by page, and one document to read, correct, tag, pin and forget.
 
-import { ApiError, errorNote, schema, tool } from "./api.js";
-import { confirmed } from "./dialogs.js";
-import { counted, dated, empty, facts, h, link, note, put, say, scrolling, table, tag, when, whole } from "./dom.js";
-import { form, titled, typed } from "./form.js";
+import { ApiError, errorNote, tool } from "./api.js";
+import { colour, languageOf } from "./code.js";
+import { confirmed, formDialog, toast } from "./dialogs.js";
+import { counted, dated, empty, facts, h, link, note, put, say, table, tag, visible, when, whole } from "./dom.js";
+import { PROJECT, facets, filterOf, isNarrowed, kindName, oneOf } from "./facets.js";
+import { icon, kindIcon } from "./icons.js";
+import { markdown, wordsOf } from "./markdown.js";
 import { promotion } from "./promotion.js";
+import { agentOf, projectsOf, sessionName } from "./sessions.js";
 
-const PAGE = 50;
+const PAGE = 30;
 
 export async function documents(context, heading) {
   return context.rest.length ? document_(context, heading) : list(context, heading);
 }
 
-const tenantOf = ({ project, branch, pathHash }) => ({ project, branch, pathHash });
+export const tenantOf = ({ project, branch, pathHash }) => ({ project, branch, pathHash });
 
 async function list(context, heading) {
   const { fields } = context;
-  const declared = await schema("rag_context_list");
-  const filters = form(declared, { without: ["limit", "cursor"], fields });
-  const shown = h("div", { class: "box" });
-  const send = event => {
-    event.preventDefault();
-    const target = link("documents", filters.values());
-    if (location.hash === target) context.reload();
-    else location.hash = target;
+  const first = await tool("rag_context_list", { ...filterOf(fields), limit: PAGE, facets: true }, { signal: context.signal });
+  const rows = h("ul", { class: "rows cards" });
+  const more = h("button", { type: "button" }, "Older documents");
+  const count = h("span", { class: "dim" });
+  let cursor;
+  const take = page => {
+    const shown = page.documents.filter(each => !fields.agent || each.metadata.agent === fields.agent);
+    rows.append(...shown.map(each => documentRow(each, tenantOf(fields))));
+    cursor = page.nextCursor;
+    more.hidden = !cursor;
+    put(count, `${whole(rows.children.length)} of ${counted(first.facets.total, "document")}, newest first`);
   };
-  const set = Object.keys(filters.values()).length;
-  await turn(shown, context, declared, [undefined]);
+  more.addEventListener("click", async () => {
+    more.disabled = true;
+    const before = rows.children.length;
+    take(await tool("rag_context_list", { ...filterOf(fields), limit: PAGE, cursor }, { signal: context.signal }));
+    more.disabled = false;
+    rows.children[before]?.querySelector("a").focus();
+    say(counted(rows.children.length, "document"));
+  });
+  take(first);
   return [
-    heading,
-    h("form", { class: "box", onsubmit: send },
-      h("details", { open: set > 0 }, h("summary", {}, set ? `Filters (${set} set)` : "Filters"),
-        h("div", { class: "fields" }, filters.nodes),
-        h("div", { class: "bar gap" }, h("button", { class: "main" }, "Show"), set > 0 && h("a", { class: "button", href: link("documents") }, "Clear all")))),
-    shown,
+    h("div", { class: "bar" }, heading, fields.project && tag(`of ${fields.project}`, "accent"), count, h("button", { type: "button", class: "main end", onclick: () => add(context) }, icon("plus"), "Add")),
+    h("div", { class: "with-facets" }, facets("documents", fields, first.facets, sessionName),
+      h("div", { class: "box" }, first.warning && note("warn", h("p", {}, first.warning)), rows.children.length ? [rows, h("div", { class: "bar gap" }, more)] : none(fields))),
   ];
 }
 
-// `cursors`: those of the pages up to this one; the first page has none.
-async function turn(shown, context, declared, cursors, focus) {
-  shown.setAttribute("aria-busy", "true");
-  try {
-    const request = { ...typed(declared, context.fields), limit: PAGE, cursor: cursors.at(-1) };
-    const page = await tool("rag_context_list", request, { signal: context.signal });
-    const move = next => turn(shown, context, declared, next, true);
-    put(shown, page.documents.length ? rows(page, context.fields) : none(context.fields), pager(page, cursors, move));
-    if (focus) {
-      say(`Page ${cursors.length}, ${counted(page.documents.length, "document")}`);
-      shown.querySelector("button:not(:disabled)")?.focus({ preventScroll: true });
-      shown.scrollIntoView({ block: "start" });
-    }
-  } catch (error) {
-    if (error.name === "AbortError") return;
-    if (!(error instanceof ApiError)) throw error;
-    put(shown, errorNote(error, () => turn(shown, context, declared, cursors, true)));
-  } finally {
-    shown.removeAttribute("aria-busy");
-  }
-}
-
-function rows(page, fields) {
-  const named = tenantOf(fields);
-  return scrolling("Documents", table("Documents, newest first", [
-    { name: "Title", head: true, of: each => h("a", { href: link("documents", named, each.documentId) }, each.title || each.source), cell: "title" },
-    { name: "Type", of: each => [tag(each.contentType), each.status === "pending" && [" ", tag("waiting for vectors", "warn")]] },
-    { name: "Session", of: each => h("span", { class: "cut", title: each.sessionId }, each.sessionId) },
-    { name: "Source", of: each => h("span", { class: "cut", title: each.source }, each.source) },
-    { name: "Said or written", of: each => when(each.occurredAt), num: true },
-    { name: "Indexed", of: each => when(each.timestamp), num: true },
-  ], page.documents));
+export function documentRow(each, named) {
+  const tags = (each.metadata.tags ?? []).filter(name => !name.startsWith(PROJECT));
+  return h("li", {}, h("span", { class: "kind", title: kindName(each.contentType) }, kindIcon(each.contentType), h("span", { class: "unseen" }, kindName(each.contentType))),
+    h("div", { class: "grow" }, h("a", { class: "plain", href: link("documents", named, each.documentId) }, each.title || each.source),
+      h("span", { class: "meta" }, h("span", { class: "cut", title: visible(each.source) }, each.source), Date.parse(each.timestamp) - Date.parse(each.occurredAt) > 86400000 && h("span", {}, "of ", when(each.occurredAt)), agentOf(each.metadata.agent), projectsOf(each.metadata.tags ?? []), tags.slice(0, 4).map(name => tag(`#${name}`)), each.status === "pending" && tag("waiting for vectors", "warn"))),
+    h("span", { class: "meta num", title: "When it was stored" }, when(each.timestamp)));
 }
 
 function none(fields) {
-  if (Object.keys(fields).length) return empty("No document matches", h("span", {}, "Leave a filter out, or ", h("a", { href: link("documents") }, "show all documents"), ". To find a document by its content, use ", h("a", { href: link("search") }, "Search"), "."));
-  return empty("The memory is empty", h("span", {}, "Take in what your agents said on this machine with ", h("code", {}, "rag-context import-history"), ", files with ", h("code", {}, "rag-context index PATH"), ", or let an agent call ", h("code", {}, "rag_context_index"), "."));
+  if (isNarrowed(fields) || fields.agent) return empty("No document matches", h("span", {}, "Take a filter away, or ", h("a", { href: link("documents") }, "show all documents"), "."));
+  return empty("The memory is empty", h("span", {}, h("a", { href: link("home") }, "Two commands"), " fill it with what your agents said, or add a document here."));
 }
 
-function pager(page, cursors, move) {
-  if (cursors.length === 1 && !page.nextCursor) return page.documents.length > 0 && h("p", { class: "dim small gap" }, `${counted(page.documents.length, "document")}, newest first`);
-  const first = (cursors.length - 1) * PAGE;
-  return h("nav", { class: "bar gap", "aria-label": "Pages" },
-    h("button", { type: "button", disabled: cursors.length === 1, onclick: () => move(cursors.slice(0, -1)) }, "Newer"),
-    h("button", { type: "button", disabled: !page.nextCursor, onclick: () => move([...cursors, page.nextCursor]) }, "Older"),
-    h("span", { class: "dim small" }, `${whole(first + 1)} to ${whole(first + page.documents.length)}, newest first`));
+const CHOICES = Object.entries({ decision: "Decision", documentation: "Note", code: "Code", chat: "Conversation" });
+const split = text => text.split(",").map(each => each.trim()).filter(Boolean);
+
+export async function add(context) {
+  const outcome = await formDialog({
+    title: "Add to the memory", action: "Add",
+    fields: [
+      { name: "content", label: "What is to be remembered", kind: "area", required: true, maxlength: 100000, placeholder: "We retry a failed payment three times, because …" },
+      { name: "contentType", label: "Kind", kind: "choice", choices: CHOICES, value: "decision" },
+      { name: "tags", label: "Tags", hint: "Separated by commas" },
+    ],
+    send: ({ content, contentType, tags }) => tool("rag_context_index", { content, contentType, sessionId: "page", source: `page/${new Date().toISOString().replace(/[:.]/g, "-")}`, metadata: { tags: split(tags) } }),
+    done: () => "Added",
+  });
+  if (!outcome) return;
+  if (!outcome.documentId) return toast(outcome.warning ?? "Nothing was stored");
+  location.hash = link("documents", {}, outcome.documentId);
+  toast("Added to the memory.");
+  context.reload();
 }
 
 async function document_(context, heading) {
   const named = tenantOf(context.fields);
   const [documentId] = context.rest;
-  const found = await tool("rag_context_get", { documentId, ...named }, { signal: context.signal });
-  put(heading, found.title || found.source);
-  document.title = `${found.title} · rag-context`;
+  const options = { signal: context.signal };
+  const [found, { versions }] = await Promise.all([
+    tool("rag_context_get", { documentId, ...named }, options),
+    tool("rag_context_history", { documentId, ...named }, options).catch(error => { if (error instanceof ApiError) return { versions: [] }; throw error; }),
+  ]);
+  const title = found.title || found.source;
+  put(heading, title);
+  document.title = `${visible(title)} · rag-context`;
   const { tags = [], agent, decisionId, ...stated } = found.metadata;
   const isText = ([, value]) => typeof value === "string";
   const texts = Object.entries(stated).filter(isText);
   const further = Object.fromEntries(Object.entries(stated).filter(each => !isText(each)));
   const similar = h("section", { class: "box" }, h("h2", {}, "Similar documents"), h("button", { type: "button", onclick: event => compare(similar, found, named, context, event.currentTarget) }, "Find similar documents"));
-  const times = found.retrievalStats;
+  const own = tags.filter(each => !each.startsWith(PROJECT));
   return [
-    h("p", {}, h("a", { href: link("documents", named) }, named.project ? `Documents of ${named.project}` : "All documents")),
-    heading,
-    h("section", { class: "box", "aria-label": "About this document" }, facts([
-      ["Source", found.source], ["Session", h("a", { href: link("documents", { ...named, sessionId: found.sessionId }) }, found.sessionId)],
-      ["Type", found.contentType], ["Said or written", dated(found.occurredAt)], ["Indexed", dated(found.timestamp)],
-      ["Chunks", whole(found.chunks)], ["Vectors", found.status === "pending" ? tag("not yet; keyword search finds it", "warn") : "complete"],
-      ["Found by", times.queryCount ? [`${counted(times.queryCount, "search", "searches")}, last `, when(times.lastRetrieved)] : "no search so far"],
-      ["Agent", agent], ...texts.map(([name, value]) => [titled(name), value]), ["Decision", decisionId], ["Tags", tags.length > 0 && h("span", { class: "tags" }, tags.map(each => tag(each)))],
-      ["Further metadata", Object.keys(further).length > 0 && h("pre", { class: "code" }, JSON.stringify(further, null, 2))],
-      ["Id", h("code", {}, found.documentId)],
-    ].filter(([, value]) => value !== false))),
-    named.project && promotion(found, named),
-    h("section", { class: "box" }, h("h2", {}, "Content"), h("div", { class: "reader", role: "region", "aria-label": "Content", tabindex: 0 }, h("pre", { class: found.contentType === "code" ? "code" : "text" }, found.content))),
-    similar, named.project ? null : removal(found),
+    h("p", { class: "crumb" }, h("a", { href: link("documents", named) }, named.project ? `Documents of ${named.project}` : "Documents")),
+    h("div", { class: "bar" }, heading, !named.pathHash && actions(found, named, context)),
+    h("p", { class: "meta" }, h("span", {}, kindIcon(found.contentType), ` ${oneOf(found.contentType)}`), agentOf(agent), projectsOf(tags), own.map(each => h("a", { class: "tag", href: link("documents", { ...named, tags: each }) }, `#${each}`)), found.pinned && h("span", { class: "tag accent" }, icon("pin"), " pinned"), when(found.occurredAt)),
+    found.supersededBy && note("warn", h("p", {}, "This version was corrected. ", h("a", { href: link("documents", named, found.supersededBy) }, "Read the version that took its place"), found.reason && `: ${found.reason}`)),
+    h("div", { class: "reading" },
+      h("div", { class: "stack" }, content(found, context.fields), similar),
+      h("aside", { class: "stack", "aria-label": "About this document" },
+        h("section", { class: "box" }, h("h2", {}, "About"), facts([
+          ["Source", found.source], ["Session", h("a", { href: link("sessions", named, found.sessionId) }, sessionName(found))],
+          ["Written", dated(found.occurredAt)], ["Indexed", dated(found.timestamp)], ["Words of", found.origin !== "unknown" && found.origin],
+          ["Passages", whole(found.chunks)], ["Vectors", found.status === "pending" ? tag("not yet; keyword search finds it", "warn") : "complete"],
+          ["Found by", found.retrievalStats.queryCount ? [`${counted(found.retrievalStats.queryCount, "search", "searches")}, last `, when(found.retrievalStats.lastRetrieved)] : "no search so far"],
+          ["Expires", found.expiresAt && dated(found.expiresAt)],
+          ...texts.map(([name, value]) => [name.charAt(0).toUpperCase() + name.slice(1).replaceAll("_", " "), value]), ["Decision", decisionId],
+          ["Further", Object.keys(further).length > 0 && h("pre", { class: "code" }, JSON.stringify(further, null, 2))],
+          ["Id", h("code", {}, found.documentId)],
+        ].filter(([, value]) => value))),
+        versions.length > 1 && h("section", { class: "box" }, h("h2", {}, "Versions"), h("ol", { class: "rows" }, [...versions].reverse().map(each => h("li", {},
+          each.documentId === found.documentId ? h("strong", { class: "grow" }, "This version") : h("a", { class: "grow", href: link("documents", named, each.documentId) }, each.supersededBy ? "Earlier version" : "Current version"),
+          h("span", { class: "meta" }, each.reason, when(each.timestamp)))))),
+        named.pathHash && promotion(found, named))),
   ];
+}
+
+function content(found, { query, lines }) {
+  const words = wordsOf(query);
+  const box = h("div", { class: "reader", role: "region", "aria-label": "Content", tabindex: 0 });
+  const isCode = found.contentType === "code";
+  const read = () => put(box, isCode ? h("pre", { class: "code" }, colour(found.content, languageOf(found.source))) : markdown(found.content, words, found.contentType === "chat"));
+  const source = () => put(box, h("pre", { class: "code" }, found.content));
+  read();
+  if (isCode) return h("section", { class: "box flush" }, box);
+  const group = h("div", { class: "segments", role: "group", "aria-label": "Show as" });
+  const press = (isSource, focus) => {
+    (isSource ? source : read)();
+    put(group, [[false, "Read"], [true, "Source"]].map(([value, text]) => h("button", { type: "button", "aria-pressed": String(value === isSource), onclick: () => press(value, true) }, text)));
+    if (focus) group.querySelector("[aria-pressed=true]").focus();
+  };
+  press(false);
+  return h("section", { class: "box" }, h("div", { class: "bar" }, h("h2", { class: "unseen" }, "Content"), lines && h("span", { class: "dim small" }, `Found in lines ${lines.replace("-", " to ")}`), h("div", { class: "end" }, group)), box);
+}
+
+function actions(found, named, context) {
+  if (found.supersededBy) return null;
+  const amend = (changed, text) => tool("rag_context_correct", { documentId: found.documentId, content: found.content, ...named, ...changed }).then(() => {
+    toast(text);
+    context.reload();
+  }, error => toast(error.message));
+  const { tags = [] } = found.metadata;
+  return h("div", { class: "end bar" },
+    h("button", { type: "button", onclick: () => correct(found, named) }, "Correct"),
+    h("button", { type: "button", onclick: async () => {
+      const outcome = await formDialog({ title: "Tags", action: "Save", fields: [{ name: "tags", label: "Tags", value: tags.join(", "), hint: "Separated by commas. One that begins with project: says to which project it belongs." }], send: ({ tags: text }) => tool("rag_context_correct", { documentId: found.documentId, content: found.content, tags: split(text), ...named }), done: () => "Saved" });
+      if (outcome) context.reload();
+    } }, "Tag"),
+    h("button", { type: "button", "aria-pressed": String(Boolean(found.pinned)), title: "Keep it although it expires or is old", onclick: () => amend({ pinned: !found.pinned }, found.pinned ? "No longer pinned." : "Pinned: it is kept although it expires or is old.") }, found.pinned ? "Unpin" : "Pin"),
+    h("button", { type: "button", class: "danger", onclick: () => forget(found, named) }, "Forget"));
+}
+
+async function correct(found, named) {
+  const outcome = await formDialog({
+    title: "Correct", action: "Save the correction", intro: "Agents find the new text from now on. The old one is kept, hidden, and can be restored.",
+    fields: [{ name: "content", label: "What is right", kind: "area", value: found.content, required: true, maxlength: 100000 }, { name: "reason", label: "Why", hint: "The history shows it", maxlength: 1000 }],
+    send: ({ content: text, reason }) => tool("rag_context_correct", { documentId: found.documentId, content: text, reason, ...named }),
+    done: () => "Corrected",
+  });
+  if (!outcome) return;
+  const target = link("documents", named, outcome.documentId);
+  if (location.hash === target) dispatchEvent(new HashChangeEvent("hashchange"));
+  else location.hash = target;
+  const { entries } = await tool("rag_context_log", { limit: 1, ...named });
+  toast("Corrected.", "Undo", async () => {
+    await tool("rag_context_undo", { id: entries[0].id, ...named });
+    location.hash = link("documents", named);
+  });
 }
 
 async function compare(box, found, named, context, button) {
@@ -120,7 +182,7 @@ async function compare(box, found, named, context, button) {
   try {
     const answer = await tool("rag_context_similar", { documentId: found.documentId, limit: 10, ...named }, { signal: context.signal });
     put(box, h("h2", {}, "Similar documents"), answer.warning && note("warn", h("p", {}, answer.warning)),
-      answer.results.length ? h("ul", { class: "rows" }, answer.results.map(each => h("li", {}, h("span", { class: "score" }, each.score.toFixed(2)), h("a", { href: link("documents", named, each.documentId) }, each.title || each.source), tag(each.contentType), h("span", { class: "dim small end" }, when(each.occurredAt)))))
+      answer.results.length ? h("ul", { class: "rows" }, answer.results.map(each => h("li", {}, h("span", { class: "score" }, each.score.toFixed(2)), h("a", { class: "plain grow", href: link("documents", named, each.documentId) }, each.title || each.source), h("span", { class: "meta" }, kindName(each.contentType), when(each.occurredAt)))))
         : empty("No other document is similar", "There may be only this one."),
       answer.results.length > 0 && h("p", { class: "dim small" }, answer.method === "vector" ? "Compared by vectors." : "Compared by keywords alone."));
     say(counted(answer.results.length, "similar document"));
@@ -132,35 +194,22 @@ async function compare(box, found, named, context, button) {
   }
 }
 
-function removal(found) {
-  const ways = [
-    ["Delete this document", { documentId: found.documentId }, "this document"],
-    ["Delete everything of this source", { source: found.source }, `all documents of the source ${found.source}`],
-    ["Delete everything of this session", { sessionId: found.sessionId }, `all documents of the session ${found.sessionId}`],
-  ];
-  const fault = h("div");
-  return h("section", { class: "box" }, h("h2", {}, "Delete"),
-    h("p", { class: "dim" }, "Each first says how much it would delete, and asks."),
-    h("div", { class: "bar gap" }, ways.map(([text, fields, what]) => h("button", { type: "button", class: "danger", onclick: () => remove(fields, what, fault) }, text))), fault);
-}
-
-async function remove(fields, what, fault) {
-  put(fault);
-  try {
-    const question = ({ deletedCount }) => {
-      const many = counted(deletedCount, "document");
-      const body = [h("p", {}, `This deletes ${what}: ${many} with the passages and vectors.`), h("p", {}, h("strong", {}, "It cannot be undone."), " Files that were indexed stay where they are.")];
-      return { title: `Delete ${many}?`, body, action: `Delete ${many}` };
-    };
-    const outcome = await confirmed({
-      preview: () => tool("rag_context_delete", { ...fields, dryRun: true }),
-      question,
-      work: () => tool("rag_context_delete", { ...fields, confirm: true }),
-      done: result => `${counted(result.deletedCount, "document")} deleted`,
-    });
-    if (outcome) location.hash = link("documents");
-  } catch (error) {
-    if (!(error instanceof ApiError)) throw error;
-    put(fault, errorNote(error, () => remove(fields, what, fault)));
-  }
+async function forget(found, named) {
+  const ways = [["This document", { documentId: found.documentId }], ["All of its source", { source: found.source }], ["All of its session", { sessionId: found.sessionId }]];
+  const counts = await Promise.all(ways.map(([, fields]) => tool("rag_context_forget", { ...fields, ...named, dryRun: true }))).catch(error => { toast(error.message); });
+  if (!counts) return;
+  const id = "forget-what";
+  const select = h("select", { id }, ways.map(([title], at) => h("option", { value: at }, `${title} (${counted(counts[at].documents, "document")})`)));
+  const outcome = await confirmed({
+    preview: async () => null,
+    question: () => ({ title: "Forget", body: [h("div", { class: "field" }, h("label", { for: id }, "What"), select), h("p", { class: "dim" }, "It goes to the trash for 30 days: nobody finds it any more, and indexing it again stores nothing. It can be undone. Files stay where they are.")], action: "Forget" }),
+    work: () => tool("rag_context_forget", { ...ways[select.value][1], ...named }),
+    done: ({ documents: many }) => `${counted(many, "document")} forgotten`,
+  });
+  if (!outcome) return;
+  location.hash = link("documents", named);
+  toast(`${counted(outcome.documents, "document")} forgotten.`, "Undo", async () => {
+    await tool("rag_context_undo", { id: outcome.id, ...named });
+    dispatchEvent(new HashChangeEvent("hashchange"));
+  });
 }

@@ -46,7 +46,7 @@ export function table(caption, columns, rows) {
     const role = column.head ? "rowheader" : "cell";
     return h(tag, { role, scope: column.head && "row", class: column.cell ?? (column.num && "num"), "data-label": column.name }, column.of(row));
   })));
-  return h("table", { class: "stack", role: "table" }, h("caption", { class: "unseen" }, caption),
+  return h("table", { class: "as-rows", role: "table" }, h("caption", { class: "unseen" }, caption),
     h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, head)), h("tbody", { role: "rowgroup" }, body));
 }
 

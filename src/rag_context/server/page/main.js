@@ -1,18 +1,27 @@
-// The frame: which view the address names, the stream of states, and the line that says how everything is.
+// The frame: which view the address names, the stream of states, the theme, and search from anywhere.
 
 import { ApiError, errorNote, follow, forgetKey, hasKey } from "./api.js";
 import { h, note, put, say } from "./dom.js";
+import { icon } from "./icons.js";
+import { changes } from "./changes.js";
 import { collections } from "./collections.js";
 import { documents } from "./documents.js";
-import { metrics } from "./metrics.js";
+import { home } from "./home.js";
 import { overview } from "./overview.js";
+import { openPalette } from "./palette.js";
 import { projects } from "./projects.js";
-import { receipts } from "./receipts.js";
 import { search } from "./search.js";
+import { sessions } from "./sessions.js";
+import { shown as shownToAgents } from "./shown.js";
 
-// A view: (context) -> elements; what it gives to context.onState is called with each state, as long as it is shown.
-const VIEWS = { overview, search, documents, projects, collections, receipts, metrics };
-const TITLES = { overview: "Overview", search: "Search", documents: "Documents", projects: "Projects", collections: "Collections", receipts: "Shown to agents", metrics: "Metrics" };
+// A view: (context, heading) -> elements; what it gives to context.onState is called with each state while it is shown.
+// Those without an icon are not in the menu.
+const VIEWS = {
+  home: [home, "Home", "home"], sessions: [sessions, "Sessions", "chat"], documents: [documents, "Documents", "doc"],
+  shown: [shownToAgents, "Shown to agents", "eye"], changes: [changes, "Changes", "undo"],
+  collections: [collections, "Collections", "stack"], projects: [projects, "Projects", "folder"], operations: [overview, "Operations", "gauge"],
+  search: [search, "Search", null],
+};
 
 const content = document.getElementById("content");
 const nav = document.getElementById("nav");
@@ -21,11 +30,13 @@ let state = null;
 let range = "24h";
 let stream = null;
 
+put(nav, h("ul", {}, Object.entries(VIEWS).filter(([, view]) => view[2]).map(([name, [, title, sign]]) => h("li", {}, h("a", { href: `#/${name}` }, icon(sign), h("span", {}, title))))));
+
 function address() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [view, ...rest] = path.split("/");
   const fields = Object.fromEntries(new URLSearchParams(query));
-  return { view: Object.hasOwn(VIEWS, view) ? view : "overview", rest: rest.map(readable), fields };
+  return { view: Object.hasOwn(VIEWS, view) ? view : "home", rest: rest.map(readable), fields };
 }
 
 function readable(text) {
@@ -46,11 +57,12 @@ async function show(moved) {
     if (item.hash === `#/${view}`) item.setAttribute("aria-current", "page");
     else item.removeAttribute("aria-current");
   }
-  document.title = `${TITLES[view]} · rag-context`;
-  const heading = h("h1", { tabindex: -1 }, TITLES[view]);
+  const [draw, title] = VIEWS[view];
+  document.title = `${title} · rag-context`;
+  const heading = h("h1", { tabindex: -1 }, title);
   content.setAttribute("aria-busy", "true");
   try {
-    const nodes = await VIEWS[view](context, heading);
+    const nodes = await draw(context, heading);
     if (shown !== context) return;
     put(content, nodes);
   } catch (error) {
@@ -61,11 +73,12 @@ async function show(moved) {
   }
   if (shown !== context) return;
   content.removeAttribute("aria-busy");
+  const target = content.querySelector("[data-target]");
   if (moved) {
-    heading.focus({ preventScroll: true });
-    scrollTo(0, 0);
-    document.querySelector("#nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    (content.querySelector("[autofocus]") ?? heading).focus({ preventScroll: true });
+    if (!target) scrollTo(0, 0);
   }
+  target?.scrollIntoView({ block: "center" });
   if (state) context.onState?.(state);
 }
 
@@ -103,6 +116,30 @@ function condition(health) {
   return health.indexing ? ["good", "Live, indexing"] : ["good", "Live, healthy"];
 }
 
+const THEMES = [["light", "Light"], ["dark", "Dark"], ["system", "System"]];
+
+function theme(chosen) {
+  if (chosen === "system") document.documentElement.removeAttribute("data-theme");
+  else document.documentElement.dataset.theme = chosen;
+  const group = document.getElementById("theme");
+  put(group, THEMES.map(([name, title]) => h("button", { type: "button", "aria-pressed": String(name === chosen), onclick: () => {
+    localStorage.setItem("theme", name);
+    theme(name);
+    group.querySelector("[aria-pressed=true]").focus();
+  } }, title)));
+}
+
+function isTyping(target) {
+  return target.matches("input, textarea, select, [contenteditable]") || document.querySelector("dialog[open]");
+}
+
+addEventListener("keydown", event => {
+  const isCommand = event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey);
+  if (!isCommand && (event.key !== "/" || event.altKey || event.ctrlKey || event.metaKey || isTyping(event.target))) return;
+  event.preventDefault();
+  openPalette(VIEWS);
+});
+document.getElementById("find").addEventListener("click", () => openPalette(VIEWS));
 document.getElementById("skip").addEventListener("click", event => {
   event.preventDefault();
   content.focus();
@@ -110,9 +147,11 @@ document.getElementById("skip").addEventListener("click", event => {
 const forget = document.getElementById("forget-key");
 forget.addEventListener("click", () => { forgetKey(); location.reload(); });
 document.addEventListener("key", () => { forget.hidden = !hasKey(); });
+forget.hidden = !hasKey();
 addEventListener("hashchange", () => show(true));
 addEventListener("pagehide", () => stream?.abort());
 addEventListener("pageshow", event => { if (event.persisted) watch(); });
 
+theme(THEMES.some(([name]) => name === localStorage.getItem("theme")) ? localStorage.getItem("theme") : "system");
 watch();
 show(false);

@@ -1,4 +1,4 @@
-// How the memory is now: components, counts, searches over time, the latest documents. Each event redraws what changed.
+// How the memory is now: components, counts, searches over time. Each event redraws what changed.
 
 import { latencyChart, legend, meter, searchesChart, shares, timelineTable } from "./chart.js";
 import { counted, empty, h, link, ms, note, percent, put, scrolling, table, tag, when, whole } from "./dom.js";
@@ -28,10 +28,8 @@ export function overview(context, heading) {
   const levels = h("div");
   const agents = h("div");
   const components = h("div");
-  const latest = h("div");
-  const parts = { state, figures, searches, latency, timeline, levels, agents, components, latest };
+  const parts = { state, figures, searches, latency, timeline, levels, agents, components };
   const drawn = {};
-  put(latest, h("p", { class: "dim" }, "Loading"));
   context.onState = seen => draw(parts, seen, drawn);
   const box = (title, width, ...children) => h("section", { class: `box ${width}` }, h("h2", {}, title), children);
   return [
@@ -42,7 +40,7 @@ export function overview(context, heading) {
       box("Latency", "w6", latency, legend([["k1", "p95"], ["k2", "average"]])),
       h("div", { class: "w12" }, timeline),
       box("Answers by level", "w6", levels), box("Searches by agent", "w6", agents),
-      box("Components", "w12", components), box("Latest documents", "w12", latest)),
+      box("Components", "w12", components)),
   ];
 }
 
@@ -68,7 +66,7 @@ function draw(parts, seen, drawn) {
     drawn[name] = key;
     put(parts[name], value?.error ? note("warn", `${value.error}. It is tried again every second.`) : make(value));
   };
-  const { health, stats, latest, range } = seen;
+  const { health, stats, range } = seen;
   part("state", health && { ...health, latency: 0, components: health.components?.map(each => ({ ...each, latencyMs: 0 })) }, standing);
   part("components", health, componentsTable);
   part("figures", { health: { documents: health.indexedDocuments, pending: health.pendingDocuments }, stats }, figuresOf);
@@ -77,7 +75,6 @@ function draw(parts, seen, drawn) {
   part("latency", { ...stats, range }, value => (value.totalQueries ? latencyChart(value.timeline, isLong) : noSearches(range)));
   part("levels", stats.queriesByLevel ? [stats.queriesByLevel, stats.queriesWithVectorsIncomplete] : stats, ([counts, incomplete]) => levelShares(counts, incomplete, range));
   part("agents", stats.queriesByAgent ?? stats, value => agentShares(value, range));
-  part("latest", latest, latestList);
   const wasOpen = parts.timeline.querySelector("details")?.open;
   part("timeline", stats.timeline?.filter(bucket => bucket.queries) ?? stats, value => value.length > 0 && h("details", { open: wasOpen }, h("summary", {}, "The figures of both charts as a table"), h("div", { class: "box" }, scrolling("Searches over time", timelineTable(value)))));
 }
@@ -153,12 +150,4 @@ function componentsTable(health) {
     ], health.components)),
     h("p", { class: "dim small" }, model ? `Embedding model ${model.name}, ${whole(model.dimension)} dimensions. ` : "The embedding model is not known yet. ", `Version ${health.version}. A success is checked again after 30 s, a failure at once.`),
   ];
-}
-
-function latestList({ documents }) {
-  if (!documents.length) return empty("The memory is empty", h("span", {}, "Take in what your agents said on this machine with ", h("code", {}, "rag-context import-history"), ", files with ", h("code", {}, "rag-context index PATH"), ", or let an agent call ", h("code", {}, "rag_context_index"), "."));
-  return h("ul", { class: "rows" }, documents.map(each => h("li", {},
-    h("a", { href: link("documents", {}, each.documentId) }, each.title || each.source),
-    tag(each.contentType), each.status === "pending" && tag("waiting for vectors", "warn"),
-    h("span", { class: "dim small end" }, when(each.timestamp)))));
 }

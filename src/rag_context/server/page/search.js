@@ -1,52 +1,59 @@
-// Search with every option that the tool declares, and an explanation of each result.
+// Search: facets beside the results, the words of the question marked, and an explanation of each result.
 
-import { errorNote, schema, tool, ApiError } from "./api.js";
+import { errorNote, tool, ApiError } from "./api.js";
 import { meter } from "./chart.js";
+import { colour, languageOf } from "./code.js";
 import { counted, h, empty, link, ms, note, put, say, scrolling, table, tag, visible, when } from "./dom.js";
-import { form, titled, typed } from "./form.js";
+import { PROJECT, facets, filterOf, isNarrowed, oneOf } from "./facets.js";
+import { HERE } from "./home.js";
+import { icon, kindIcon } from "./icons.js";
+import { markdown, wordsOf } from "./markdown.js";
 import { LEVELS, levelMeans } from "./overview.js";
+import { agentOf, projectsOf, sessionName } from "./sessions.js";
 
-const FIRST = ["mode", "limit", "contentType", "sessionId"];
+const MODES = [["hybrid", "Vectors and keywords"], ["vector", "Vectors alone"], ["text", "Keywords alone"]];
+const COUNTS = ["5", "10", "20"];
 
 export async function search(context, heading) {
   const { fields } = context;
-  const declared = await schema("rag_context_search");
-  const query = h("input", { type: "search", id: "query", name: "query", required: true, maxlength: 1000, value: fields.query, placeholder: "A question, a name, an error code", autocomplete: "off", enterkeyhint: "search" });
-  const first = form(declared, { only: FIRST, fields });
-  const others = form(declared, { without: [...FIRST, "query"], fields: { explain: "true", ...fields } });
-  const used = Object.keys(fields).some(name => name !== "query" && name !== "explain" && !FIRST.includes(name));
-  const results = h("div", { id: "results" });
+  const query = h("input", { type: "search", id: "query", name: "query", required: true, maxlength: 1000, value: fields.query, placeholder: "A question, a name, an error code", autocomplete: "off", enterkeyhint: "search", autofocus: !fields.query });
+  const mode = h("select", { id: "mode" }, MODES.map(([value, text]) => h("option", { value, selected: value === (fields.mode ?? "hybrid") }, text)));
+  const limit = h("select", { id: "limit" }, COUNTS.map(value => h("option", { value, selected: value === (fields.limit ?? "10") }, value)));
+  const asOf = h("input", { type: "date", id: "as-of", value: fields.asOf?.slice(0, 10) });
+  const older = h("input", { type: "checkbox", id: "older", checked: fields.includeSuperseded === "true" });
+  const results = h("div", { id: "results", class: "stack" });
   const send = event => {
-    event.preventDefault();
-    const asked = { query: query.value.trim(), ...first.values(), ...others.values() };
-    if (declared.properties.explain && asked.explain !== "true") asked.explain = "false";
-    const target = link("search", asked);
+    event?.preventDefault();
+    const target = link("search", { ...fields, query: query.value.trim(), mode: mode.value === "hybrid" ? "" : mode.value, limit: limit.value === "10" ? "" : limit.value, asOf: asOf.value && new Date(asOf.value).toISOString(), includeSuperseded: older.checked ? "true" : "" });
     if (location.hash === target) context.reload();
     else location.hash = target;
   };
-  if (fields.query) run(results, declared, { explain: "true", ...fields }, context);
+  const { facets: counts } = await tool("rag_context_list", { ...filterOf(fields), limit: 1, facets: true }, { signal: context.signal }).catch(error => { if (error.name === "AbortError") throw error; return {}; });
+  if (fields.query) run(results, fields, context);
   else put(results, h("div", { class: "box" }, empty("What does the memory know?", "Ask in plain words or with exact names and error codes. Every answer says how it was obtained.")));
+  const field = (label, node) => h("div", { class: "field" }, h("label", { for: node.id }, label), node);
   return [
-    heading,
-    h("form", { class: "box", role: "search", onsubmit: send },
-      h("div", { class: "ask" }, h("label", { class: "unseen", for: "query" }, "Query"), query, h("button", { class: "main" }, "Search")),
-      h("div", { class: "fields gap" }, first.nodes),
-      h("details", { open: used }, h("summary", {}, "All filters and options"), h("div", { class: "fields" }, others.nodes))),
-    results,
+    h("div", { class: "bar" }, heading, fields.project && tag(`in ${fields.project}`, "accent")),
+    h("form", { role: "search", class: "ask-form", onsubmit: send },
+      h("div", { class: "ask" }, h("label", { class: "unseen", for: "query" }, "Question"), query, h("button", { class: "main" }, "Search")),
+      h("details", { class: "options", open: Boolean(fields.mode || fields.asOf || fields.includeSuperseded) }, h("summary", {}, "Options"), h("div", { class: "fields" }, field("Search by", mode), field("Results at most", limit), field("As it was known on", asOf), h("div", { class: "check" }, older, h("label", { for: "older" }, "Corrected versions too"))))),
+    h("div", { class: "with-facets" }, counts ? facets("search", fields, counts, sessionName) : h("div"), results),
   ];
 }
 
-async function run(results, declared, fields, context) {
+async function run(results, fields, context) {
   results.setAttribute("aria-busy", "true");
   put(results, h("p", { class: "dim" }, "Searching"));
+  const { query, mode, asOf } = fields;
   try {
-    const answer = await tool("rag_context_search", typed(declared, fields), { signal: context.signal });
-    put(results, h("div", { class: "grid" }, label(answer), answer.results.length ? answer.results.map((each, at) => card(each, at, fields)) : nothing(answer, fields), answer.standing && standing(answer.standing, fields)));
-    say(`${counted(answer.results.length, "result")}, level ${answer.fallbackLevel}`);
+    const answer = await tool("rag_context_search", { query, mode, asOf, ...filterOf(fields), limit: Number(fields.limit) || 10, includeSuperseded: fields.includeSuperseded === "true" || undefined, explain: true, agent: HERE }, { signal: context.signal });
+    const found = answer.results.filter(each => !fields.agent || each.metadata.agent === fields.agent);
+    put(results, label(answer), fields.agent && note("", h("p", {}, `Of the best ${answer.results.length}, only those of ${fields.agent} are shown.`)), found.length ? found.map((each, at) => card(each, at, fields)) : nothing(answer, fields), answer.standing && standing(answer.standing, fields));
+    say(`${counted(found.length, "result")}, level ${answer.fallbackLevel}`);
   } catch (error) {
     if (error.name === "AbortError") return;
     if (!(error instanceof ApiError)) throw error;
-    put(results, errorNote(error, () => run(results, declared, fields, context)));
+    put(results, errorNote(error, () => run(results, fields, context)));
   } finally {
     results.removeAttribute("aria-busy");
   }
@@ -63,61 +70,71 @@ function period({ timeRange: { since, until }, everyYear }) {
 function label(answer) {
   const [name] = LEVELS[answer.fallbackLevel], means = levelMeans(answer);
   const legs = Object.entries(answer.legs);
-  return h("section", { class: "box w12", "aria-label": "How this answer was obtained" },
-    h("div", { class: "bar" },
-      tag(name, answer.fallbackLevel === 1 ? "good" : "warn"), h("span", {}, answer.fallbackLevel === 1 ? `the best level: ${means}` : means),
-      h("span", { class: "dim" }, `${counted(answer.results.length, "result")} from ${counted(answer.totalIndexed, "document")} in ${ms(answer.latency)}`),
-      answer.cached && tag("from the cache"), answer.noAnswer && tag("probably no answer here", "warn"), answer.omitted > 0 && tag(`${answer.omitted} left out for length`)),
-    answer.interpreted && h("p", { class: "dim" }, `"${answer.interpreted.phrase}" is read as ${period(answer.interpreted)}; what is from near then comes first.`),
+  return h("section", { class: "label", "aria-label": "How this answer was obtained" },
+    h("details", {}, h("summary", {}, h("span", { class: "meta" },
+      h("span", {}, `${counted(answer.results.length, "result")} from ${counted(answer.totalIndexed, "document")} in ${ms(answer.latency)}`),
+      tag(`${name}: ${means}`, answer.fallbackLevel === 1 ? "good" : "warn"),
+      answer.cached && tag("from the cache"), answer.noAnswer && tag("probably no answer here", "warn"), answer.omitted > 0 && tag(`${answer.omitted} left out for length`))),
+      legs.length > 0 && scrolling("Retrievers", table("Retrievers", [
+        { name: "Retriever", of: ([leg]) => leg.charAt(0).toUpperCase() + leg.slice(1), head: true },
+        { name: "Status", of: ([, report]) => tag(report.status, report.status === "ok" ? "good" : report.status === "skipped" ? "" : "warn") },
+        { name: "Time", of: ([, report]) => ms(report.latencyMs), num: true },
+        { name: "Detail", of: ([, report]) => report.detail, cell: "wide" },
+      ], legs))),
+    answer.interpreted && h("p", { class: "dim small" }, `"${answer.interpreted.phrase}" is read as ${period(answer.interpreted)}; what is from near then comes first.`),
     answer.warning && note("warn", h("p", {}, answer.warning)),
-    answer.circuitBreakerOpen && note("bad", h("p", {}, "The circuit breaker is open. The overview shows which component failed; a probe is let through by itself.")),
-    legs.length > 0 && h("details", {}, h("summary", {}, "What each retriever did"), scrolling("Retrievers", table("Retrievers", [
-      { name: "Retriever", of: ([leg]) => titled(leg), head: true },
-      { name: "Status", of: ([, report]) => tag(report.status, report.status === "ok" ? "good" : report.status === "skipped" ? "" : "warn") },
-      { name: "Time", of: ([, report]) => ms(report.latencyMs), num: true },
-      { name: "Detail", of: ([, report]) => report.detail, cell: "wide" },
-    ], legs))));
+    answer.circuitBreakerOpen && note("bad", h("p", {}, "The circuit breaker is open. Operations shows which component failed; a probe is let through by itself.")));
 }
 
 function nothing(answer, fields) {
-  if (answer.fallbackLevel > 2) return h("div", { class: "box w12" }, empty("Nothing could be searched", h("span", {}, "This says nothing about what the memory knows. ", h("a", { href: link("overview") }, "The overview"), " shows what is down; try again in a moment.")));
-  const filters = Object.keys(fields).filter(name => !["query", "mode", "limit", "explain", "strict", "agent"].includes(name));
-  const advice = answer.totalIndexed === 0 ? "The memory is empty. Fill it with rag-context import-history, or rag-context index PATH."
-    : filters.length ? `The search was narrowed by ${filters.map(name => titled(name).toLowerCase()).join(", ")}. Leave a filter out, or ask in other words.`
-      : "Ask in other words, or set the minimum score to 0 to see what comes nearest.";
-  return h("div", { class: "box w12" }, empty("Nothing found", advice));
+  if (answer.fallbackLevel > 2) return h("div", { class: "box" }, empty("Nothing could be searched", h("span", {}, "This says nothing about what the memory knows. ", h("a", { href: link("operations") }, "Operations"), " shows what is down; try again in a moment.")));
+  const advice = answer.totalIndexed === 0 ? h("span", {}, "The memory is empty: ", h("a", { href: link("home") }, "two commands"), " fill it.")
+    : isNarrowed(fields) || fields.agent ? h("span", {}, "The search was narrowed by filters. ", h("a", { href: link("search", { query: fields.query }) }, "Search without them"), ", or ask in other words.")
+      : "Ask in other words, or with a name that stands in the text.";
+  return h("div", { class: "box" }, empty("Nothing found", advice));
 }
 
 // What the user asked for once and for all, and may apply to the query.
 function standing(instructions, fields) {
-  return h("section", { class: "box w12", "aria-label": "Standing instructions" },
+  return h("section", { class: "box", "aria-label": "Standing instructions" },
     h("h2", {}, "Standing instructions that may apply"),
     instructions.map(each => [
       h("pre", { class: "text passage" }, trimmed(each.content)),
-      h("p", { class: "where" }, h("a", { href: link("documents", tenant(fields), each.documentId) }, each.source), " · ", when(each.occurredAt), ` · relevance ${each.score.toFixed(2)}`)]));
+      h("p", { class: "meta" }, h("a", { href: link("documents", tenant(fields), each.documentId) }, each.source), when(each.occurredAt), `relevance ${each.score.toFixed(2)}`)]));
 }
 
 const tenant = ({ project, branch, pathHash }) => ({ project, branch, pathHash });
 
 function card(result, at, fields) {
   const named = tenant(fields);
-  const lines = result.startLine ? `, lines ${result.startLine}–${result.endLine}` : "";
+  const words = wordsOf(fields.query);
+  const lines = result.startLine ? `${result.startLine}-${result.endLine}` : undefined;
   const meta = result.metadata;
   const title = result.title || result.source;
-  return h("article", { class: "box w12 result", "aria-label": `Result ${at + 1}` },
-    h("div", { class: "bar" },
-      h("h2", {}, `${at + 1}. `, result.documentId ? h("a", { href: link("documents", named, result.documentId) }, title) : title),
-      h("span", { class: "score end" }, meter(result.score), `${result.score.toFixed(2)}`, h("span", { class: "dim small" }, "relevance"))),
-    h("p", { class: "where" }, [result.source !== title && result.source, result.heading, result.startLine && lines.slice(2)].filter(Boolean).join(" · "), " · ", when(result.occurredAt)),
-    result.context?.before && h("pre", { class: "text dim passage" }, trimmed(result.context.before)),
-    h("pre", { class: result.contentType === "code" ? "code passage" : "text passage" }, trimmed(result.content)),
-    result.context?.after && h("pre", { class: "text dim passage" }, trimmed(result.context.after)),
-    h("div", { class: "tags" }, result.newerVersion && h("a", { href: link("documents", named, result.newerVersion.documentId) }, "Another value since ", when(result.newerVersion.occurredAt)), tag(result.contentType ?? "document", "accent"), result.sessionId && tag(`session ${result.sessionId}`), meta.agent && tag(`agent ${meta.agent}`), meta.category && tag(meta.category), (meta.tags ?? []).map(each => tag(`#${visible(each)}`))),
+  const isCode = result.contentType === "code";
+  const deep = { ...named, query: fields.query, lines };
+  const tags = (meta.tags ?? []).filter(each => !each.startsWith(PROJECT));
+  const around = text => text && h("p", { class: "around dim" }, trimmed(text));
+  return h("article", { class: "box result", "aria-label": `Result ${at + 1}` },
+    h("div", { class: "bar" }, h("span", { class: "kind" }, kindIcon(result.contentType)),
+      h("h2", { class: "grow" }, result.documentId ? h("a", { class: "plain", href: link("documents", deep, result.documentId) }, title) : title),
+      h("span", { class: "score", title: "Relevance, 0 to 1" }, meter(result.score), result.score.toFixed(2), h("span", { class: "unseen" }, " relevance"))),
+    h("p", { class: "meta" }, h("span", {}, oneOf(result.contentType ?? "document")), agentOf(meta.agent), projectsOf(meta.tags ?? []), result.source !== title && h("span", { class: "cut", title: visible(result.source) }, result.source), result.heading && result.heading !== title && h("span", { class: "cut" }, result.heading), lines && `lines ${lines.replace("-", "–")}`, when(result.occurredAt)),
+    result.newerVersion && note("warn", h("p", {}, h("a", { href: link("documents", named, result.newerVersion.documentId) }, "Another value since ", when(result.newerVersion.occurredAt)))),
+    result.supersededBy && tag("corrected since", "warn"),
+    around(result.context?.before),
+    h("div", { class: "passage" }, isCode ? h("pre", { class: "code" }, colour(trimmed(result.content), languageOf(result.source))) : markdown(trimmed(result.content), words, result.contentType === "chat")),
+    around(result.context?.after),
+    h("div", { class: "bar foot-bar" }, result.sessionId && !named.pathHash && h("a", { class: "small", href: link("sessions", { ...named, query: fields.query, at: result.documentId, lines }, result.sessionId) }, icon("chat"), " Read in its session"),
+      tags.slice(0, 5).map(each => h("a", { class: "tag", href: link("search", { ...fields, tags: each }) }, `#${each}`)),
+      (result.references ?? []).filter(each => each.status !== "fresh" && each.status !== "unverifiable").map(each => tag(`${each.text}: ${each.status === "moved" ? `now ${each.now}` : "no longer exists"}`, "warn"))),
     result.explain && explanation(result, at));
 }
 
 // Without empty lines around it; the indentation of its first line stays.
 const trimmed = text => text.replace(/^(\s*\n)+/, "").trimEnd();
+
+const named_ = name => name.charAt(0).toUpperCase() + name.slice(1).replace(/([A-Z])/g, " $1").replaceAll("_", " ").toLowerCase();
 
 const SIGNALS = { cosine: "Cosine", bm25: "BM25", idfShare: "Share of the query's terms, by weight" };
 const IN_LEGS = { cosine: "vector", bm25: "text" };
@@ -125,11 +142,11 @@ const IN_LEGS = { cosine: "vector", bm25: "text" };
 // Ranks and raw scores, and how they became a place and a relevance.
 function explanation({ explain, score }, at) {
   const rows = [
-    ...Object.entries(explain.legs).map(([name, leg]) => [name === "vector" ? "Vector search" : name === "text" ? "Keyword search" : titled(name), `rank ${leg.rank}`, leg.score, name === "vector" ? "cosine" : "BM25"]),
+    ...Object.entries(explain.legs).map(([name, leg]) => [name === "vector" ? "Vector search" : name === "text" ? "Keyword search" : named_(name), `rank ${leg.rank}`, leg.score, name === "vector" ? "cosine" : "BM25"]),
     ...["vector", "text"].filter(name => !(name in explain.legs)).map(name => [name === "vector" ? "Vector search" : "Keyword search", "not among its best", null, ""]),
     ["After fusion", "orders the results", explain.fused, ""],
-    ...Object.entries(explain.boosts).map(([name, value]) => [`Boost: ${titled(name).toLowerCase()}`, "added to the score", value, ""]),
-    ...Object.entries(explain.signals).filter(([name]) => !(IN_LEGS[name] in explain.legs)).map(([name, value]) => [SIGNALS[name] ?? titled(name), "raw value", value, ""]),
+    ...Object.entries(explain.boosts).map(([name, value]) => [`Boost: ${named_(name).toLowerCase()}`, "added to the score", value, ""]),
+    ...Object.entries(explain.signals).filter(([name]) => !(IN_LEGS[name] in explain.legs)).map(([name, value]) => [SIGNALS[name] ?? named_(name), "raw value", value, ""]),
     ["Relevance", "calibrated, 0 to 1", score, ""],
   ];
   return h("details", { class: "explain" }, h("summary", {}, "Why this result"), scrolling(`Explanation ${at + 1}`, table("Explanation", [
