@@ -95,9 +95,7 @@ def _browsed(browser: Browser, data_dir: Path, count: int) -> list[Figure]:
             steps["list of documents"].append(_timed(page, "#/documents", ".cards .meta", "/notes/"))
             steps["next page"].append(_timed(page, "Older documents", ".bar > .dim", "60 of"))
             session = f"session-{number}"
-            steps["a filter"].append(
-                _timed(page, f"#/documents?sessionId={session}", "aside [aria-current]", session)
-            )
+            steps["a filter"].append(_timed(page, f"#/documents?sessionId={session}", "aside [aria-current]", session))
             steps["a search"].append(_timed(page, f"#/search?query=note+{number}", "main summary", "Why this result"))
             _timed(page, "#/collections", "th", "Provider")
     figures = [

@@ -103,11 +103,12 @@ class Telemetry:
         """Write what is queued, as far as the store takes it within the timeout; the rest waits."""
         # One write at a time, and no caller cancels it: statistics that are read after `flush` have what another flush
         # had taken out before, and whether a cancelled write was done is not known.
-        if self._writing is None or self._writing.done():
-            self._writing = asyncio.create_task(self._write(), name="write records")
-        _, late = await asyncio.wait({self._writing}, timeout=timeout_s)
+        writing = self._writing
+        if writing is None or writing.done():
+            writing = self._writing = asyncio.create_task(self._write(), name="write records")
+        _, late = await asyncio.wait({writing}, timeout=timeout_s)
         if not late:
-            self._writing.result()
+            writing.result()
 
     async def run(self) -> None:
         """Flush until cancelled, and delete old records once an hour."""
