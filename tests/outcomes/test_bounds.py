@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from rag_context.api.operations.memory import STATS
 from rag_context.api.operations.routes import PERFORMED
 from rag_context.domain.callers import Bounds, CallerId
 from rag_context.errors import ForbiddenError
+from rag_context.memory.accesses import lines, record, recorded_in
 from rag_context.memory.bounded import within_bounds
 from rag_context.server.options import Caller
 from tests.outcomes.bounds import NOBODYS, OWNER, PARTS, SCOPES, Memory, open_memory, run
@@ -199,6 +201,43 @@ async def test_mcp_offers_and_reads_what_there_is_for_the_key(memory: Memory) ->
     stolen = await memory.rpc("robert", "tools/list", {})
     del memory.sessions["robert", 0]
     assert stolen.status_code == 404
+
+
+async def test_who_changes_something_or_may_not_is_recorded_without_a_text(memory: Memory, tmp_path: Path) -> None:
+    with recorded_in(tmp_path, 365):
+        source, text = "file1/secretsource", "The seal sleeps on the pier."
+        fields: dict[str, Any] = {"content": text, "contentType": "documentation", "sessionId": "s", "source": source}
+        stored = (await memory.call("robert", "rag_context_index", **fields)).json()["documentId"]
+        await memory.call("robert", "rag_context_get", documentId=stored)
+        await memory.call("robert", "rag_context_delete", documentId=stored)
+        await memory.send("robert", "POST", "/tools/rag_context_stats", json={})
+        await memory.send("wrong", "GET", "/metrics")
+        await memory.rpc("robert", "tools/call", {"name": "rag_context_log", "arguments": {}})
+        await memory.send("books", "DELETE", "/collections/vaultbox")
+    recorded = [json.loads(line) for line in lines(tmp_path)][::-1]
+    assert [(each.get("key"), each["operation"], each["outcome"], each.get("target")) for each in recorded] == [
+        ("robert", "rag_context_index", "ok", None),
+        ("robert", "rag_context_delete", "ok", [stored]),
+        ("robert", "rag_context_stats", "ForbiddenError", None),
+        ("robert", "POST /tools/rag_context_stats", "403", None),
+        (None, "GET /metrics", "401", None),
+        ("robert", "rag_context_log", "ForbiddenError", None),
+        ("books", "collection_delete", "NotFoundError", ["vaultbox"]),
+    ]
+    (file,) = (tmp_path / "audit").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "secretsource" not in file.read_text()
+    assert "seal" not in file.read_text()
+
+
+async def test_months_that_are_kept_no_longer_go(tmp_path: Path) -> None:
+    (tmp_path / "audit").mkdir()
+    old = tmp_path / "audit" / "2020-01.jsonl"
+    old.write_text("{}\n")
+    with recorded_in(tmp_path, 30):
+        record("rag_context_index", "ok", key="k")
+    assert not old.exists()
+    assert [json.loads(line)["operation"] for line in lines(tmp_path)] == ["rag_context_index"]
 
 
 async def test_an_operation_that_declares_no_reach_is_not_for_a_key_with_bounds() -> None:

@@ -1,6 +1,7 @@
 """The commands of changes over time: `correct`, `history`, `log`, `undo` and `forget`."""
 
 import sys
+from itertools import islice
 from typing import Annotated
 
 import typer
@@ -14,6 +15,9 @@ from rag_context.cli.operation_options import Fields, Name, with_fields
 from rag_context.cli.options import Options, Yes
 from rag_context.cli.receipts import show_injected
 from rag_context.errors import InvalidInputError
+
+MOST_LISTED = 1_000
+"""Accesses that are listed unless `--limit` says how many."""
 
 _AGENT = Name(None, "NAME", "Name that the log shows; default cli.")
 
@@ -60,9 +64,18 @@ def log(
         str | None, typer.Option("--session", metavar="ID", help="With --injected: of this session alone.")
     ] = None,
     shown: Annotated[bool, typer.Option("--shown", help="With --injected: without what was withheld.")] = False,
+    accesses: Annotated[
+        bool, typer.Option("--accesses", help="Instead: who changed something, or was rejected, as lines of JSON.")
+    ] = False,
     options: Options,
 ) -> ExitCode:
     """List what was changed in the memory, newest first, and what of it can be undone."""
+    if accesses:
+        from rag_context.memory.accesses import lines  # noqa: PLC0415  (only for this)
+
+        for line in islice(lines(options.load().settings.data_dir), int(str(fields.get("limit", MOST_LISTED)))):
+            sys.stdout.write(f"{line}\n")
+        return ExitCode.OK
     if injected:
         limit = {"limit": fields["limit"]} if "limit" in fields else {}
         return show_injected({**limit, "session_id": session, "shown_only": shown}, options)

@@ -18,7 +18,7 @@ from cachetools import LRUCache
 from rag_context.api.collection_operations import ConverseRequest, ListCollectionsRequest
 from rag_context.api.collections import CollectionsResponse
 from rag_context.api.handlers import CallContext, Handler
-from rag_context.api.operations import Operation, Reach
+from rag_context.api.operations import Access, Operation, Reach
 from rag_context.api.wire import WireResponse
 from rag_context.collections.provider_connections import CollectionRef
 from rag_context.domain.callers import Bounds, cached_apart
@@ -33,11 +33,12 @@ from rag_context.domain.documents import (
     Tenant,
     TenantState,
 )
-from rag_context.domain.journal import Change, Entry, Link, Selection
+from rag_context.domain.journal import Cause, Change, Entry, Link, Selection
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, VectorHit
 from rag_context.domain.text import inverse_document_frequency, query_terms
 from rag_context.domain.vectors import Vector
 from rag_context.errors import ForbiddenError, NotFoundError
+from rag_context.memory import accesses
 from rag_context.ports.reading import DocumentStore, IndexVectors, KeywordIndex
 from rag_context.ports.writing import Journal
 from rag_context.search.retrievers import Backends
@@ -53,6 +54,9 @@ QUERIES = 64
 """Whose words are remembered while the index does not change."""
 
 MOST_SELECTED = 10_000
+
+_TARGETS = ("document_id", "id", "name", "project", "project_name")
+"""Fields that say what a call is about; sources and tags may hold what was deleted since."""
 
 
 class _Documents:
@@ -259,7 +263,10 @@ def bounded_journal(journal: Journal, backends: Backends) -> Journal:
 def within_bounds(
     operation: Operation[Any, Any], run: Handler, performers: Callable[[Bounds], Mapping[str, Handler]]
 ) -> Handler:
-    """What performs an operation within the bounds of its caller; `performers` does those of `Reach.DOCUMENTS`."""
+    """What performs an operation within the bounds of its caller, and records who changes something or may not.
+
+    `performers` does those of `Reach.DOCUMENTS`.
+    """
 
     async def kept_within(request: Any, context: CallContext) -> WireResponse:
         bounds = context.caller.bounds
@@ -275,7 +282,21 @@ def within_bounds(
                     return await _of_collections(bounds, request, lambda: run(request, context))
         raise ForbiddenError(f"{operation.name} is about the whole memory, and this API key is bound to parts of it")
 
-    return kept_within
+    async def audited(request: Any, context: CallContext) -> WireResponse:
+        outcome = "ok"
+        try:
+            return await kept_within(request, context)
+        except BaseException as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            if operation.access is not Access.READ or outcome == ForbiddenError.__name__:
+                named = (getattr(request, name, None) for name in _TARGETS)
+                client = getattr(request, "agent", None) or Cause.now().by
+                target = [each for each in named if isinstance(each, str)]
+                accesses.record(operation.name, outcome, key=context.caller.key, client=client, target=target)
+
+    return audited
 
 
 async def _of_collections(bounds: Bounds, request: Any, run: Callable[[], Awaitable[WireResponse]]) -> WireResponse:

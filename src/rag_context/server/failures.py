@@ -21,8 +21,16 @@ from rag_context.api.parsing import Detail, ErrorCode, ErrorResponse
 from rag_context.api.search import SearchFailedError, SearchFailure
 from rag_context.api.wire import WireResponse
 from rag_context.logs import REQUEST_ID
+from rag_context.memory import accesses
 from rag_context.projects.records import ProjectError
-from rag_context.server.requests import ClientGoneError, HttpRequest, Reply, RequestRejectedError, attach_request
+from rag_context.server.requests import (
+    ACTOR_CHARS,
+    ClientGoneError,
+    HttpRequest,
+    Reply,
+    RequestRejectedError,
+    attach_request,
+)
 from rag_context.tracing import NOT_RECORDED, TraceSpan, server_span
 
 logger = logging.getLogger(__name__)
@@ -209,6 +217,10 @@ class RequestIdMiddleware:
             self._running -= 1
             if self._access.isEnabledFor(logging.INFO):
                 _log(scope, status, (self._clock() - started) * 1000)
+            if status in {401, 403}:
+                key = None if request.caller is None else request.caller.name
+                client = (request.header(b"user-agent") or "")[:ACTOR_CHARS]
+                accesses.record(f"{scope['method']} {scope['path'][:512]}", str(status), key=key, client=client)
 
     def _admit(self, scope: Scope) -> None:
         # A busy process is alive: an orchestrator that got 503 from /live would restart it.

@@ -113,6 +113,9 @@ class LogSettings(values.Section):
     format: Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower)] = Field(
         default="auto", description="Log format; auto is console on a terminal, else json."
     )
+    audit_days: int = Field(
+        default=365, ge=1, description="Days for which a server keeps who changed something or was rejected."
+    )
 
 
 class StoreSettings(values.Section):

@@ -31,6 +31,7 @@ from rag_context.domain.callers import ANONYMOUS, CallerId
 from rag_context.domain.documents import CODE, DECISION, DOCUMENTATION
 from rag_context.errors import InvalidInputError, NotFoundError, RagContextError
 from rag_context.logs import REQUEST_ID
+from rag_context.memory import accesses
 from rag_context.memory.service import Service
 from rag_context.server.failures import failure_of
 from rag_context.server.mcp.handshake import DESCRIPTION, LISTS_TTL_MS, NAME, PROMPTED_BY, TITLE, instructions
@@ -332,6 +333,8 @@ class McpServer:
         except (RagContextError, RequestRejectedError) as error:
             # What the caller can act on does not fit the tool's own schema, so it is not structured content.
             failure = failure_of(error, client.request_id).body
+            if failure.code == ErrorCode.FORBIDDEN and isinstance(error, RequestRejectedError):
+                accesses.record(tool.name, "403", key=client.caller.key, client=client.client)
             return types.CallToolResult(content=_text(failure, structured=client.structured), is_error=True)
         if not client.structured:
             return types.CallToolResult(content=_text(response, structured=False))
