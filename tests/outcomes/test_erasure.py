@@ -61,7 +61,7 @@ def fill(server: Served, marker: Markers, place: Path) -> None:
         assert server.post("/collections", created).is_success
         entry = {"id": marker("entry"), "text": f"{marker('text')} {FILLER}", "metadata": {"key": marker("field")}}
         assert server.post(f"/collections/{name}/documents", {"documents": [entry]}).is_success
-    shop = repository(place, "shop", page=f"# Page\n\n{marker('page')} {FILLER}\n")
+    shop = repository(place, marker("shop"), page=f"# Page\n\n{marker('page')} {FILLER}\n")
     Caller(server.url).call("activate_project", config_path=shop.config)
     (place / "notes").mkdir()
     (place / "notes" / f"{marker('file')}.md").write_text(f"{marker('note')} {FILLER}")
@@ -78,7 +78,8 @@ def delete(server: Served, marker: Markers, place: Path) -> None:
     (dropped,) = (word for word in marker.made if word.startswith("dropped"))
     for path in (f"/collections/{dropped}", "/collections/emptied"):
         assert httpx2.delete(server.url + path, timeout=TIMEOUT_S).is_success
-    Caller(server.url).call("delete_documents", project_name="shop")
+    (shop,) = (word for word in marker.made if word.startswith("shop"))
+    Caller(server.url).call("delete_documents", project_name=shop)
     (file,) = (place / "notes").iterdir()
     file.unlink()
     synced = command("index", str(place / "notes"), "--prune", data_dir=place / "data")

@@ -27,6 +27,7 @@ from rag_context.domain.journal import (
 from rag_context.domain.search import Filter
 from rag_context.errors import ConflictError, ForgottenError, InvalidInputError
 from rag_context.ports.writing import Journal, Version
+from rag_context.stores.sql_journal import hidden
 from tests.stores.builders import NOON, axis, chunks_of, document, unit_vectors
 from tests.stores.builders import Stores as AllStores
 
@@ -321,6 +322,32 @@ async def test_a_purge_takes_the_reasons_with_it(store: Stores) -> None:
     await undo(store, await store.journal.make(forgetting(written)))
     await store.journal.make(forgetting(written, action=Action.PURGE))
     assert {each.reason for each in await entries(store) if written.id in each.document_ids} == {None}
+
+
+async def test_the_journal_of_a_project_without_documents_has_a_hash_of_its_name(store: Stores) -> None:
+    first, second = (document(name, tenant=OTHER) for name in "ab")
+    await write(store, version(first), version(second), version(document("c")))
+    await store.documents.delete(first.id)
+    assert {each.tenant for each in await entries(store, OTHER)} == {OTHER}
+    await store.journal.make(replace(forgetting(second), tenant=OTHER))  # to the trash, from which it may come back
+    (forgotten,) = (each for each in await entries(store, OTHER) if each.action is Action.FORGET)
+    assert forgotten.tenant == OTHER
+    (shelved,) = (move.after for move in forgotten.moves)
+    assert shelved is not None
+    purge = Change(Action.PURGE, OTHER, [Move(shelved, None)], "tester", NOON)
+    await store.journal.make(purge)
+    recorded = await entries(store, OTHER)
+    assert [each.action for each in recorded] == [
+        Action.INDEX,
+        Action.INDEX,
+        Action.DELETE,
+        Action.FORGET,
+        Action.PURGE,
+    ]
+    assert {each.tenant for each in recorded} == {hidden(OTHER)}
+    assert {each.tenant for each in await entries(store)} == {DEFAULT_TENANT}
+    await write(store, version(replace(first, content="new", content_hash="3" * 64)))
+    assert [each.tenant for each in await entries(store, OTHER)] == [*5 * [hidden(OTHER)], OTHER]
 
 
 async def test_what_expires_is_due_unless_it_is_pinned(store: Stores) -> None:

@@ -8,10 +8,11 @@ import json
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, Protocol, TypeVar
 
 from rag_context.domain import journal
-from rag_context.domain.documents import Shelf, Tenant, microseconds, moment
+from rag_context.domain.documents import DEFAULT_TENANT, Shelf, Tenant, microseconds, moment
 from rag_context.domain.journal import Action, Cause, Change, Entry, Held, Link, Location, Move, Selection
 from rag_context.errors import ForgottenError
 from rag_context.ports.writing import Version
@@ -54,6 +55,14 @@ _ENTRIES = """
 SELECT j.seq, j.at, j.actor, j.action, t.project, t.branch, t.path_hash, j.moves, j.reason, j.undoes
 FROM {schema}journal AS j JOIN {schema}tenants AS t ON t.key = j.tenant
 """
+
+_OF_PROJECT = """
+SELECT 1 FROM {schema}documents
+WHERE tenant IN (SELECT key FROM {schema}tenants WHERE project = $1 AND branch = $2) LIMIT 1
+"""
+"""On any shelf: what is in the trash may come back."""
+
+_RENAME = "UPDATE {schema}journal SET tenant = $2 WHERE tenant = $1"
 
 _NOTE = """
 INSERT INTO {schema}journal (at, actor, action, tenant, moves, reason, undoes) VALUES ($1, $2, $3, $4, $5, $6, $7)
@@ -112,6 +121,10 @@ class JournalTables(Protocol):
 
     async def delete(self, document_id: str) -> bool: ...
 
+    async def forget_names(self) -> None:
+        """Remove the names of tenants that nothing refers to, unless the database does that by itself."""
+        ...
+
 
 Work = Callable[[JournalTables], Coroutine[Any, Any, T]]
 
@@ -145,8 +158,10 @@ class SqlJournal:
     ) -> list[Entry]:
         # The action stands in the text, so that its index is used.
         of_action = "" if action is None else f"AND j.action = '{action.value}'"
-        statement = f"{_ENTRIES} WHERE j.tenant = {_TENANT} AND j.seq < $4 {of_action} ORDER BY j.seq DESC LIMIT $5"
-        values = (*names_of(tenant), before if before is not None else _ALL_SEQUENCES, limit)
+        statement = f"""{_ENTRIES} WHERE j.tenant IN (SELECT key FROM {{schema}}tenants
+            WHERE (project = $1 AND branch = $2 AND path_hash = $3) OR project = $6)
+            AND j.seq < $4 {of_action} ORDER BY j.seq DESC LIMIT $5"""  # noqa: S608
+        values = (*names_of(tenant), before if before is not None else _ALL_SEQUENCES, limit, hidden(tenant).project)
         return list(map(_entry, await self._database.read(lambda tables: tables.fetch(statement, *values))))
 
     async def entry(self, sequence: int) -> Entry | None:
@@ -250,7 +265,22 @@ async def delete_recorded(tables: JournalTables, document_id: str, cause: Cause)
     link = (await _links(tables, _BY_ID, [document_id])).get(document_id)
     if link is not None:
         await _note(tables, Change(Action.DELETE, link.tenant.visible, [Move(link.place, None)], cause.by, cause.at))
-    return await tables.delete(document_id)
+    is_deleted = await tables.delete(document_id)
+    if link is not None:
+        await _hide_name(tables, link.tenant.visible)
+    return is_deleted
+
+
+def hidden(tenant: Tenant) -> Tenant:
+    """What the journal calls a project without documents: who knows its name finds its entries, and nobody reads it."""
+    return Tenant(f"deleted:{sha256(json.dumps(names_of(tenant)).encode()).hexdigest()[:32]}")
+
+
+async def _hide_name(tables: JournalTables, tenant: Tenant) -> None:
+    if tenant == DEFAULT_TENANT or await tables.fetch(_OF_PROJECT, *names_of(tenant)[:2]):
+        return
+    await tables.execute(_RENAME, await tables.tenant_key(tenant), await tables.tenant_key(hidden(tenant)))
+    await tables.forget_names()
 
 
 def moves_text(moves: Sequence[Move]) -> str:
@@ -282,7 +312,10 @@ async def _make(tables: JournalTables, change: Change) -> Entry:
         await tables.delete(id_)
     if change.action is Action.PURGE:
         await _drop_reasons(tables, {place.id for move in moves if (place := move.before) is not None})
-    return await _note(tables, replace(change, moves=moves))
+    entry = await _note(tables, replace(change, moves=moves))
+    if gone:
+        await _hide_name(tables, change.tenant)
+    return entry
 
 
 async def _relocate(

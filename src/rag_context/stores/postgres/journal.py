@@ -107,6 +107,9 @@ class PostgresJournalTables:
     async def delete(self, document_id: str) -> bool:
         return await writer.delete_document(self._connection, self._counted, document_id)
 
+    async def forget_names(self) -> None:
+        """`IndexState.fold` does, when no writer has read the number of such a tenant."""
+
 
 class PostgresJournalDatabase:
     """`JournalDatabase` over one database."""

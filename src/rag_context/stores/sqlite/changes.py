@@ -98,12 +98,16 @@ def delete_document(document_id: str, connection: sqlite3.Connection) -> bool:
         connection.execute(f"DELETE FROM {table} WHERE document = ?", (key,))  # noqa: S608
     connection.execute("UPDATE documents SET superseded_by = NULL WHERE superseded_by = ?", (key,))
     connection.execute("DELETE FROM documents WHERE key = ?", (key,))
-    # The names of tenants that neither a document nor the journal refers to.
+    forget_tenants(connection)
+    return True
+
+
+def forget_tenants(connection: sqlite3.Connection) -> None:
+    """Remove the names of tenants that neither a document nor the journal refers to."""
     connection.execute(
         "DELETE FROM tenants WHERE documents = 0 AND NOT EXISTS (SELECT 1 FROM documents WHERE tenant = tenants.key)"
         " AND NOT EXISTS (SELECT 1 FROM journal WHERE tenant = tenants.key)"
     )
-    return True
 
 
 def add_retrievals(counts: Mapping[str, tuple[int, datetime]], connection: sqlite3.Connection) -> None:

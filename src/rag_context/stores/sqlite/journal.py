@@ -113,6 +113,9 @@ class SqliteJournalTables:
     async def delete(self, document_id: str) -> bool:
         return changes.delete_document(document_id, self._connection)
 
+    async def forget_names(self) -> None:
+        changes.forget_tenants(self._connection)
+
 
 class SqliteJournalDatabase:
     """`JournalDatabase` over the embedded file."""
