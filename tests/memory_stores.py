@@ -393,6 +393,7 @@ def _passes(document: Document, where: Filter, at: datetime | None = None) -> bo
     metadata = document.metadata
     return (
         document.tenant == where.tenant
+        and (not where.agents or metadata.agent in where.agents)
         and all(value == getattr(metadata if name in FILTERED else document, name) for name, value in where.equal())
         and document.source.startswith(where.source_prefix or "")
         and set(where.tags) <= set(metadata.tags)

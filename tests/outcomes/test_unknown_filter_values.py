@@ -27,10 +27,13 @@ def memory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def _filled(directory: Path, **extra: str) -> Iterator[Served]:
     with served(directory, **extra) as started:
         started.wait_ready()
-        labels = {"game": "FireKirin", "category": "bugfix", "tags": ["payments"]}
+        labels = {"game": "FireKirin", "category": "bugfix", "tags": ["payments"], "agent": "orion"}
         started.index("The jackpot was paid twice.", source="notes/Jackpot.md", metadata=labels)
         started.index(
-            "The reels stop late.", source="notes/reels.md", sessionId="night shift", metadata={"game": "OrionStars"}
+            "The reels stop late.",
+            source="notes/reels.md",
+            sessionId="night shift",
+            metadata={"game": "OrionStars", "agent": "vega"},
         )
         started.index("Not yours.", source="other", project="elsewhere", metadata={"game": SECRET})
         yield started
@@ -43,6 +46,10 @@ def _filled(directory: Path, **extra: str) -> Iterator[Served]:
         ({"source": "jackpot.md"}, 'No document has the source "jackpot.md"; near: "notes/Jackpot.md".'),
         ({"source": "note/*"}, 'No document has the source "note/*"; near: "notes/reels.md".'),
         ({"tags": ["payment"]}, 'No document has the tag "payment"; near: "payments".'),
+        (
+            {"agents": ["Orion", "orion-2"]},
+            'No document has the agent "Orion"; near: "orion". No document has the agent "orion-2"; near: "orion".',
+        ),
         ({"category": "strategy"}, 'No document has the category "strategy".'),
         ({"contentType": "code"}, 'No document has the content type "code".'),
         ({"sessionId": "night shifts"}, 'No document has the session id "night shifts"; near: "night shift".'),
@@ -57,6 +64,19 @@ def test_an_unknown_value_is_named_with_near_ones(memory: Served, fields: dict[s
     assert found["fallbackLevel"] == 1
     assert found["warning"] == listed["warning"] == message
     assert SECRET not in str((found, listed))
+
+
+def test_several_agents_are_those_of_any(memory: Served) -> None:
+    def sources(*agents: str) -> list[set[str]]:
+        fields = {"agents": list(agents)}
+        answers = [memory.search("jackpot reels", minScore=0, **fields), memory.tool("list", fields).json()]
+        return [
+            {each["source"] for each in answer[key]}
+            for answer, key in zip(answers, ("results", "documents"), strict=True)
+        ]
+
+    assert sources("vega") == 2 * [{"notes/reels.md"}]
+    assert sources("vega", "orion", "altair") == 2 * [{"notes/reels.md", "notes/Jackpot.md"}]
 
 
 def test_known_values_give_no_warning(memory: Served) -> None:

@@ -32,6 +32,7 @@ def passes(document: Document, where: Filter) -> bool:
         and document.source.startswith(where.source_prefix or "")
         and set(where.tags) <= set(metadata.tags)
         and all(set(group) & set(metadata.tags) for group in where.any_tags)
+        and (not where.agents or document.metadata.agent in where.agents)
         and document.id not in where.without_documents
         and (not where.origins or document.origin in where.origins)
         and (where.since is None or document.occurred_at >= where.since)
@@ -59,6 +60,9 @@ filters = st.builds(
     game=optional(("one", "two", "nowhere")),
     source=optional(SOURCES),
     source_prefix=optional(PREFIXES),
+    agents=st.one_of(
+        st.just(()), st.lists(st.sampled_from(("one", "two", "nowhere")), max_size=2, unique=True).map(tuple)
+    ),
     tags=tags,
     any_tags=tag_groups,
     since=st.one_of(st.none(), moments),
@@ -69,7 +73,9 @@ filters = st.builds(
     ).map(tuple),
 )
 
-metadata = st.builds(Metadata, tags=tags, category=st.sampled_from(NAMES), game=st.sampled_from(NAMES))
+metadata = st.builds(
+    Metadata, agent=st.sampled_from(NAMES), tags=tags, category=st.sampled_from(NAMES), game=st.sampled_from(NAMES)
+)
 
 
 @st.composite

@@ -33,6 +33,7 @@ class SearchRequest(wire.TenantRequest, wire.DeclaredRequest, declared=_FILTERS,
     for_programs: ClassVar[frozenset[str]] = frozenset(
         {
             "agent",
+            "agents",
             "as_of",
             "explain",
             "include_superseded",
@@ -59,6 +60,7 @@ class SearchRequest(wire.TenantRequest, wire.DeclaredRequest, declared=_FILTERS,
     agent: Annotated[
         wire.Identifier | None, Field(description="Name of agent making the query (for metrics, not a filter)")
     ] = None
+    agents: wire.Agents = None
     tags: wire.AllTags = None
     source: wire.OfSource = None
     since: wire.Since = None

@@ -64,7 +64,7 @@ class ListRequest(wire.TenantRequest, wire.DeclaredRequest, declared=_FILTERS, b
     """Which documents, and where to go on. Cursors are made and read by the server only."""
 
     for_programs: ClassVar[frozenset[str]] = frozenset(
-        {"as_of", "content_type", "facets", "min_trust", "until", "branch", "path_hash", *FILTERED}
+        {"agents", "as_of", "content_type", "facets", "min_trust", "until", "branch", "path_hash", *FILTERED}
     )
 
     limit: Annotated[
@@ -84,6 +84,7 @@ class ListRequest(wire.TenantRequest, wire.DeclaredRequest, declared=_FILTERS, b
     ] = None
     content_type: Annotated[str | None, Field(description="Only documents of this content type")] = None
     session_id: Annotated[wire.Identifier | None, Field(description="Only documents of this session")] = None
+    agents: wire.Agents = None
     tags: wire.AllTags = None
     source: wire.OfSource = None
     since: wire.Since = None

@@ -266,6 +266,9 @@ Tag = Annotated[str, Field(min_length=1, max_length=TAG_CHARS, pattern=PLAIN_PAT
 AllTags = Annotated[
     list[Tag] | None, Field(max_length=MAX_TAGS, description="Only documents that carry all of these tags")
 ]
+Agents = Annotated[
+    list[Identifier] | None, Field(max_length=MAX_TAGS, description="Only what one of these agents produced")
+]
 OfSource = Annotated[
     str | None,
     Field(

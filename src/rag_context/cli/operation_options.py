@@ -56,6 +56,7 @@ NAMES: Mapping[str, Name] = {
     "document_id": Name(None, "DOCUMENT_ID", "Id of a document, as search and list print it.", is_argument=True),
     "session_id": Name("--session", "ID", "Session that the documents belong to."),
     "content_type": Name("--type", "KIND", "Kind of content: chat, decision, code or documentation."),
+    "agents": Name("--by", "AGENT", "Only what this agent produced; may be given several times."),
     "tags": Name("--tag", "TAG", "A tag; may be given several times."),
     **{name: Name(None, "NAME", field.option) for name, field in FILTERED.items()},
     "agent": Name(None, "NAME", "Name for the statistics; default cli."),

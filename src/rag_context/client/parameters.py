@@ -45,6 +45,7 @@ class Filters(TenantOptions, FilterOptions, total=False):
 
     session_id: str | None
     content_type: str | None
+    agents: Sequence[str] | None
     tags: Sequence[str] | None
     source: str | None
     since: datetime | None

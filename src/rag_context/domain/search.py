@@ -20,11 +20,11 @@ class Filter(FilterFields):
     `since <= t < until`, where t is when a chunk was said or written (`Chunk.occurred_at`); in lists of documents, when
     the document was.
 
-    Of `tags` a document has all; of every group of `any_tags` it has at least one. Documents whose ids are in
-    `without_documents` are left out. `standing` is for vector searches: only chunks that hold a standing
-    instruction (`Chunk.is_standing`). `origins` are those that a chunk, in lists a document, may have; what has none,
-    because an earlier version stored it, has none of them. `superseded_after` is for the tenant of superseded versions,
-    which vector and keyword searches narrow to those that were current until later than it.
+    One of `agents` produced a document. Of `tags` it has all; of every group of `any_tags` it has at least one.
+    Documents whose ids are in `without_documents` are left out. `standing` is for vector searches: only chunks that
+    hold a standing instruction (`Chunk.is_standing`). `origins` are those that a chunk, in lists a document, may have;
+    what has none, because an earlier version stored it, has none of them. `superseded_after` is for the tenant of
+    superseded versions, which vector and keyword searches narrow to those that were current until later than it.
     """
 
     tenant: Tenant = DEFAULT_TENANT
@@ -32,6 +32,7 @@ class Filter(FilterFields):
     session_id: str | None = None
     source: str | None = None
     source_prefix: str | None = None
+    agents: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     any_tags: tuple[tuple[str, ...], ...] = ()
     since: datetime | None = None

@@ -75,12 +75,13 @@ class Redactor:
     def where(self, where: Filter) -> Filter:
         """A filter that finds what was stored under these values."""
         given = {name: value for name in _COMPARED if (value := getattr(where, name))}
-        if self.mode is RedactionMode.OFF or not (given or where.tags or where.any_tags):
+        if self.mode is RedactionMode.OFF or not (given or where.agents or where.tags or where.any_tags):
             return where
         masked: dict[str, Any] = {name: self.text(value) for name, value in given.items()}
         return replace(
             where,
             **masked,
+            agents=tuple(map(self.text, where.agents)),
             tags=tuple(map(self.text, where.tags)),
             any_tags=tuple(tuple(map(self.text, tags)) for tags in where.any_tags),
         )

@@ -55,6 +55,8 @@ def _narrowed(where: Filter) -> Iterator[_Narrowed]:
         yield _Narrowed(name, value, replace(Filter(tenant), **alone))
     if prefix:
         yield _Narrowed("source", f"{prefix}*", Filter(tenant, source_prefix=prefix))
+    for agent in where.agents:
+        yield _Narrowed("agent", agent, Filter(tenant, agents=(agent,)))
     for tag in where.tags:
         yield _Narrowed("tag", tag, Filter(tenant, tags=(tag,)))
 

@@ -75,6 +75,7 @@ def filter_of(request: search.SearchRequest | ListRequest, redactor: Redactor) -
         session_id=request.session_id,
         source=None if is_prefix else source,
         source_prefix=source[:-1] if source is not None and is_prefix else None,
+        agents=tuple(dict.fromkeys(request.agents or ())),
         tags=tuple(dict.fromkeys(request.tags or ())),
         since=request.since,
         until=end_of(request.until, request.as_of),

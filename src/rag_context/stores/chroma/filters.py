@@ -30,6 +30,7 @@ def passes(fields: Fields, where: Filter) -> bool:
         fields.get(payload.TENANT) == payload.tenant_name(where.tenant)
         and all(value == fields.get(field) for field, value in _equal(where))
         and str(fields.get(payload.SOURCE, "")).startswith(where.source_prefix or "")
+        and (not where.agents or fields.get(payload.AGENT) in where.agents)
         and set(where.tags) <= set(fields.get(payload.TAGS) or ())
         and all(set(group) & set(fields.get(payload.TAGS) or ()) for group in where.any_tags)
         and fields.get(payload.DOCUMENT_ID) not in where.without_documents
@@ -45,6 +46,8 @@ def _narrowing(where: Filter) -> list[Where]:
     parts += [{payload.TAGS: {"$contains": tag}} for tag in where.tags]
     parts += [either([{payload.TAGS: {"$contains": tag}} for tag in group]) for group in where.any_tags if group]
     parts += [{payload.FOLDERS: {"$contains": folder}} for folder in payload.folders(where.source_prefix or "")[-1:]]
+    if where.agents:
+        parts.append({payload.AGENT: {"$in": list(where.agents)}})
     if where.standing:
         parts.append({payload.STANDING: {"$eq": payload.OF_OWNER}})
     if where.origins:

@@ -32,6 +32,7 @@ CONTENT_TYPE = "contentType"
 SESSION_ID = "sessionId"
 SOURCE = "source"
 FOLDERS = "folders"
+AGENT = "agent"
 TAGS = "tags"
 OCCURRED_AT = "timestamp"
 """When a chunk was said or written. Earlier versions kept the time of indexing here, which counts where they wrote."""
@@ -148,6 +149,7 @@ def _fields(document: Document, chunk: Chunk) -> Fields:
         SOURCE: document.source,
         FOLDERS: folders(document.source) or None,
         **{wire_name(name): getattr(metadata, name) for name in FILTERED},
+        AGENT: metadata.agent,
         TAGS: list(dict.fromkeys(metadata.tags)) or None,
         OCCURRED_AT: microseconds(chunk.occurred_at),
         STANDING: OF_OWNER if chunk.is_standing else None,

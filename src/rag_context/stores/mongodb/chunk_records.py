@@ -50,7 +50,7 @@ TEXT = {"terms": 0, "counts": 0, "repeated": 0, "metadata": 0}
 POSITION = {"chunkId": 1, "document": 1, "revision": 1, "position": 1, "contentType": 1, "previous": 1, "next": 1}
 
 _FILTERED = ("tenant", "contentType", "sessionId", "source", "timestamp", "timestampMicros", "thread")
-_FILTERED_METADATA = (*map(wire_name, FILTERED), "tags")
+_FILTERED_METADATA = (*map(wire_name, FILTERED), "agent", "tags")
 
 
 OTHER_LAYOUT = {"revision": None}

@@ -58,6 +58,8 @@ def condition(where: Filter, document: str = "_id") -> Query:
     ]
     if where.source_prefix:
         parts.append({"source": _starting_with(where.source_prefix)})
+    if where.agents:
+        parts.append({"metadata.agent": {"$in": list(where.agents)}})
     if where.tags:
         parts.append({"metadata.tags": {"$all": list(where.tags)}})
     parts += [{"metadata.tags": {"$in": list(group)}} for group in where.any_tags]

@@ -24,6 +24,7 @@ INDEXES: Mapping[str, models.PayloadSchemaParams] = {
     points.SESSION_ID: _WORD,
     points.CONTENT_TYPE: _WORD,
     **{wire_name(name): _WORD for name in FILTERED},
+    points.AGENT: _WORD,
     points.TAGS: _WORD,
     points.SOURCE: _WORD,
     points.TIMESTAMP: models.DatetimeIndexParams(type=models.DatetimeIndexType.DATETIME),
@@ -50,6 +51,8 @@ def conditions(where: Filter) -> models.Filter:
         )
     ]
     must += [models.FieldCondition(key=points.TAGS, match=models.MatchAny(any=list(group))) for group in where.any_tags]
+    if where.agents:
+        must.append(models.FieldCondition(key=points.AGENT, match=models.MatchAny(any=list(where.agents))))
     must += _begins(where.source_prefix or "")
     if where.origins:
         among = models.MatchAny(any=[origin.value for origin in where.origins])

@@ -25,6 +25,9 @@ def condition(where: Filter, time: str = "d.occurred_at") -> Condition:
         prefix = where.source_prefix.encode()
         parts.append("substr(CAST(d.source AS BLOB), 1, ?) = ?")
         values.extend((len(prefix), prefix))
+    if where.agents:
+        parts.append(f"d.agent IN ({', '.join('?' * len(where.agents))})")
+        values.extend(where.agents)
     for tag in where.tags:
         parts.append("EXISTS (SELECT 1 FROM document_tags AS g WHERE g.document = d.key AND g.tag = ?)")
         values.append(tag)

@@ -22,6 +22,10 @@ logger = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 
 
+STATED = (*FILTERED, "agent")
+"""The fields of metadata that a document has in a column of its own."""
+
+
 class DocumentFields(NamedTuple):
     """A document as it is read from the file."""
 
@@ -36,12 +40,12 @@ class DocumentFields(NamedTuple):
     tags: str
     thread: str | None
     shelved_at: int | None = None
-    stated: tuple[str | None, ...] = (None,) * len(FILTERED)
-    """The values of `FILTERED`."""
+    stated: tuple[str | None, ...] = (None,) * len(STATED)
+    """The values of `STATED`."""
 
     @classmethod
     def read(cls, row: Sequence[Any]) -> "DocumentFields":
-        """The document of a row of these columns, the values of `FILTERED` last."""
+        """The document of a row of these columns, the values of `STATED` last."""
         return cls._make((*row[:11], tuple(row[11:])))
 
 
@@ -139,8 +143,8 @@ class TagLists(Codes[str]):
 
 
 _TENANT, _TYPE, _SESSION, _SOURCE, _TAGS, _CONVERSATION, _FIRST_STATED = range(7)
-_STATED = range(_FIRST_STATED, _FIRST_STATED + len(FILTERED))
-_TEXTS = {"content_type": _TYPE, "session_id": _SESSION, **dict(zip(FILTERED, _STATED, strict=True))}
+_STATED = range(_FIRST_STATED, _FIRST_STATED + len(STATED))
+_TEXTS = {"content_type": _TYPE, "session_id": _SESSION, **dict(zip(STATED, _STATED, strict=True))}
 """The columns of texts that are compared as they are."""
 
 _FIRST_CAPACITY = 256
@@ -276,6 +280,10 @@ class DocumentColumns:
                 masks.append(self._numbers[field, :size] == number)
         if where.source_prefix:
             masks.append(self._among(_SOURCE, len(self._sources), self._sources.starting_with(where.source_prefix)))
+        if where.agents:
+            agents = self._texts[_TEXTS["agent"]]
+            numbers = [number for agent in where.agents if (number := agents.find(agent)) is not None]
+            masks.append(self._among(_TEXTS["agent"], len(agents), np.array(numbers, dtype=np.int32)))
         if where.tags:
             masks.append(self._among(_TAGS, len(self._tags), self._tags.with_all(where.tags)))
         masks += [self._among(_TAGS, len(self._tags), self._tags.with_any(group)) for group in where.any_tags]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from rag_context.domain.documents import FILTERED, Tenant
+from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendError, BackendStartingError
@@ -29,13 +29,13 @@ from rag_context.stores.sqlite.document_rows import lenient, read_passages
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
 from rag_context.stores.sqlite.filters import tenant_values
 from rag_context.stores.sqlite.memory.chunk_index import Change, MemoryIndex
-from rag_context.stores.sqlite.memory.columns import DocumentFields, StoredChunk, StoredVector
+from rag_context.stores.sqlite.memory.columns import STATED, DocumentFields, StoredChunk, StoredVector
 from rag_context.stores.sqlite.memory.vector_scan import matrix_of
 
 # CROSS JOIN makes SQLite read the left table first. Its planner has no statistics here, and might choose otherwise.
 _DOCUMENTS = f"""
 SELECT d.key, d.id, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source, d.tags, d.thread,
-       d.shelved_at, {", ".join(f"d.{name}" for name in FILTERED)}
+       d.shelved_at, {", ".join(f"d.{name}" for name in STATED)}
 FROM documents AS d CROSS JOIN tenants AS t ON t.key = d.tenant
 WHERE d.key IN (SELECT document FROM chunks WHERE key > ?)
 """  # noqa: S608  (names of our own columns)
