@@ -4,7 +4,7 @@ import json
 import random
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 SEED = 20261122
@@ -63,6 +63,68 @@ def large() -> Iterator[tuple[str, str, str]]:
         ("roles.txt", "chat", "[user] a\n[ai] b\n"),
     ):
         yield name, kind, unit * (BULK_CHARS // len(unit))
+
+
+OF_CODE: Mapping[str, Sequence[str]] = {
+    "py": ("def f():\n", "(a,", 'f"{', "[", "class A:\n ", "if a:\n "),
+    "js": ("a.", "(a=>{", "`${", "function f(){", "[{"),
+    "jsx": ("<a>",),
+    "cjs": ("/a/",),
+    "ts": ("a<b,", "type A<", "a?b:"),
+    "tsx": ("A<A<", "<a b={"),
+    "cs": ('$"{', "class A{", "#if a\n", "a<b>c"),
+    "go": ("func a(){", "a:=[]", "`"),
+    "java": ("class A{", "@a(", "(a)->{"),
+    "rs": ("a::<", "mod a{", "a!(", 'r#"'),
+    "c": ("#if a\n", "a(", "{", "*"),
+    "h": ("struct a{",),
+    "cpp": ("template<> ", "a::b<", "namespace a{"),
+    "rb": ("def a\n", "#{"),
+    "php": ("<?php {", "$a="),
+    "kt": ("fun a(){",),
+    "lua": ("function a()\n",),
+    "sql": ("select(",),
+    "sh": ("$(",),
+    "css": ("a{b:c}\n", "a{"),
+    "json": ("[", '{"a":', '"a":1,', '{"a":[{}]},\n'),
+    "yaml": ("- ", "a: &a [*a]\n", "? ", "{a: "),
+    "toml": ("[a.b]\n", "a=[", "a.b.c=1\n"),
+    "xml": ("<a>", "<!--", "&a;"),
+}
+OF_TEXT: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "documentation": {
+        "md": (
+            "# a\n", "a ", "a", "\n", "- a\n", "  - a\n", "> ", "```\n", "|a", "|a|b|\n|-|-|\n", "[a](",
+            "[a]: b\n", "![", "*a_", "***a", "<!--", "<a ", "`a", "&#1;", "e\u0301\u0301", "\U0001f469\u200d", "中",
+            "\u202ea",
+            "A. B? ", "\\", "a\n=\n", "---\nk: v\n---\n", "1. a\n", "[^a]: b\n", "\t", "\x0b", "\r", "a\u2028",
+            "password=", "eyJ.",
+            "-----BEGIN PRIVATE KEY-----\nA", "http://a/?", "ERR-1 ", "x1_y::z ", "2025-01-01 ", "in March ", "[a] ",
+        ),
+        "tex": ("\\section{a}\n", "\\begin{a}", "$$", "{"),
+        "rst": ("a\n=\n", "..  a::\n"),
+        "adoc": ("== a\n", "|===\n"),
+        "csv": ("a,b\n", '"', ",", "a;b\n"),
+        "log": ("2025-01-01T00:00:00 INFO a\n", "    at a.b(c)\n"),
+        "txt": ("a: b\n", "[a] b\n"),
+    },
+    "chat": {
+        "txt": (
+            "[user] a\n[ai] b\n", "[user] ", "a: b\n", "A: b\nB: c\n", "**User:** x\n", "> a: b\n",
+            "[2025-01-01 10:00] a: b\n", "[a (b)] c\n", "### User\na\n", "[U] always use tabs. ", "```\n[user] a\n",
+        )
+    },
+    "decision": {"md": ("## Decision\n\na\n", "# Status\naccepted\n", "k: v\n", "* Status: accepted\n")},
+}  # fmt: skip
+"""By kind of content and suffix, what a text of the allowed size repeats."""
+
+
+def every() -> Iterator[tuple[str, str, str]]:
+    """Name, kind and content of texts of each kind and suffix, of the allowed size."""
+    for kind, units in {"code": OF_CODE, **OF_TEXT}.items():
+        for suffix, repeated in units.items():
+            for number, unit in enumerate(repeated):
+                yield f"{number}.{suffix}", kind, unit * (BULK_CHARS // len(unit))
 
 
 def questions() -> Iterator[str]:
@@ -126,25 +188,56 @@ def archives(folder: Path) -> Path:
     return folder
 
 
+def more_archives(folder: Path) -> Path:
+    """Further ones, of tens of megabytes, that take half a minute to write."""
+    archives(folder)
+    (folder / "pages.pdf").write_bytes(_pdf([_CATALOG, *_page_tree(100_000)]))
+    (folder / "objects.pdf").write_bytes(_pdf([_CATALOG, *_page_tree(1), *[b"[]"] * 600_000]))
+    for name, text in (
+        ("deep.docx", "<w:tbl><w:tr><w:tc>" * 50_000),
+        ("table.docx", "<w:tbl>" + "<w:tr><w:tc><w:p/></w:tc></w:tr>" * 900_000 + "</w:tbl>"),
+        ("laughs.docx", '<!DOCTYPE a [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]>' + "&b;" * 100_000),
+    ):
+        with zipfile.ZipFile(folder / name, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("[Content_Types].xml", "<Types/>")
+            archive.writestr("word/document.xml", f"<w:document xmlns:w='w'><w:body>{text}</w:body></w:document>")
+    (folder / "wide.ipynb").write_text('{"cells": [' + '{"cell_type": "markdown", "source": []},' * 900_000)
+    (folder / "tables.html").write_text("<table><tr><td>" * 100_000)
+    (folder / "attributes.html").write_text("<a " + "b=c " * 5_000_000)
+    (folder / "session.jsonl").write_text('{"type":"user","message":{"role":"user","content":"a"}}\n' * 900_000)
+    (folder / "chats.json").write_text(
+        '[{"uuid": "a", "chat_messages": [' + '{"sender": "human", "text": "a"},' * 900_000
+    )
+    return folder
+
+
+_CATALOG = b"<</Type/Catalog/Pages 2 0 R>>"
+
+
 def _pdf_bomb() -> bytes:
     """A page whose content stream is a gigabyte of drawing once it is unpacked twice."""
     packed = zlib.compress(zlib.compress(b"0 0 m 9 9 l S\n" * (16 << 20), 9), 9)
-    objects = [
-        b"<</Type/Catalog/Pages 2 0 R>>",
-        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
-        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R>>",
-        b"<</Length %d/Filter[/FlateDecode/FlateDecode]>>stream\n%s\nendstream" % (len(packed), packed),
-    ]
-    data, places = b"%PDF-1.4\n", []
+    stream = b"<</Length %d/Filter[/FlateDecode/FlateDecode]>>stream\n%s\nendstream" % (len(packed), packed)
+    page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R>>"
+    return _pdf([_CATALOG, b"<</Type/Pages/Kids[3 0 R]/Count 1>>", page, stream])
+
+
+def _page_tree(depth: int) -> Iterator[bytes]:
+    """Nodes of which each is the only child of the one before."""
+    for number in range(2, depth + 2):
+        yield b"<</Type/Pages/Kids[%d 0 R]/Count 1>>" % (number + 1)
+    yield b"<</Type/Page/Parent %d 0 R/MediaBox[0 0 9 9]>>" % (depth + 1)
+
+
+def _pdf(objects: Sequence[bytes]) -> bytes:
+    made, places, size = [b"%PDF-1.4\n"], [], 9
     for number, body in enumerate(objects, 1):
-        places.append(len(data))
-        data += b"%d 0 obj%s\nendobj\n" % (number, body)
+        places.append(size)
+        made.append(b"%d 0 obj%s\nendobj\n" % (number, body))
+        size += len(made[-1])
     table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    start = len(data)
-    return data + b"xref\n0 5\n0000000000 65535 f \n%strailer<</Size 5/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (
-        table,
-        start,
-    )
+    end = b"xref\n0 %d\n0000000000 65535 f \n%strailer<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF"
+    return b"".join(made) + end % (len(objects) + 1, table, len(objects) + 1, size)
 
 
 def _noise(length: int) -> str:
