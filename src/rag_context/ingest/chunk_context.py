@@ -216,9 +216,9 @@ def title_of(
     return (
         own_title(content, content_type)
         or _one_line(stated if isinstance(stated, str) else "")
-        or (_first_heading(content) if is_prose and channel is Channel.FILE else "")
+        or (_one_line(_first_heading(content, 6)) if is_prose and channel is Channel.FILE else "")
         or ("" if content_type == documents.CODE or channel is Channel.FILE else _first_line(content))
-        or _one_line(_last_segment(source))
+        or _one_line(next((part for part in reversed(_SEPARATOR.split(source)) if part.strip()), ""))
         or _one_line(source)
         or "Untitled"
     )
@@ -235,7 +235,7 @@ def own_title(content: str, content_type: str) -> str:
         case documents.CHAT:
             return _one_line(_front_matter_title(content))
         case _:
-            return _one_line(_front_matter_title(content) or _first_h1(content))
+            return _one_line(_front_matter_title(content) or _first_heading(content, 1))
 
 
 def code_file(source: str, content_type: str) -> str:
@@ -263,14 +263,9 @@ def _scalar(value: str) -> str:
     return _COMMENT.split(value, maxsplit=1)[0]
 
 
-def _first_h1(content: str) -> str:
-    named = (section.path[-1] for section in sections(content, fences(content)) if section.level == 1 and section.path)
-    return next(named, "")
-
-
-def _first_heading(content: str) -> str:
-    named = (section.path[-1] for section in sections(content, fences(content)) if section.path)
-    return _one_line(next(named, ""))
+def _first_heading(content: str, last_level: int) -> str:
+    found = sections(content, fences(content))
+    return next((each.path[-1] for each in found if each.level <= last_level and each.path), "")
 
 
 def _first_line(content: str) -> str:
@@ -282,10 +277,6 @@ def _first_line(content: str) -> str:
             continue
         return text if len(text) <= MAX_LINE_CHARS else text[:MAX_LINE_CHARS].rsplit(maxsplit=1)[0] + " …"
     return ""
-
-
-def _last_segment(source: str) -> str:
-    return next((part for part in reversed(_SEPARATOR.split(source)) if part.strip()), "")
 
 
 def _one_line(text: str) -> str:

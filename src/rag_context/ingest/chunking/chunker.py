@@ -70,7 +70,8 @@ class Packer:
         covered, end = stretch
         start = covered
         while covered < end:
-            cut = end if self._rest_fits(start, end) else self._cut(covered, self._limit(start, covered, end))
+            fits = self._ruler.count(start, end) <= self._sizes.max_tokens
+            cut = end if fits else self._cut(covered, self._limit(start, covered, end))
             fitted = self._ruler.fitting(start, cut, self._sizes.max_tokens)
             # The overlap fills the piece by itself: it is left out, so that every piece gets further.
             if fitted <= covered:
@@ -78,12 +79,10 @@ class Packer:
                 fitted = self._ruler.fitting(start, cut, self._sizes.max_tokens)
             # White space at a cut belongs to the piece before it, so that the next one begins with a word.
             if fitted < cut:
-                cut = min(end, self._behind_space(fitted))
+                space = _SPACE.match(self._text, fitted)
+                cut = min(end, space.end() if space else fitted)
             yield start, cut
             start, covered = self._overlap_start(start, cut), cut
-
-    def _rest_fits(self, start: int, end: int) -> bool:
-        return self._ruler.count(start, end) <= self._sizes.max_tokens
 
     def _limit(self, start: int, covered: int, end: int) -> int:
         """How far a piece may reach: full, but so that the last piece is large enough to stand alone."""
@@ -97,7 +96,7 @@ class Packer:
         The strongest boundary in the last quarter; of equals the last. A start of a turn, or a whole sentence that
         leaves more of the piece empty, comes before any cut inside a sentence.
         """
-        floor = self._floor(covered, limit)
+        floor = self._ruler.reach(covered, self._ruler.count(covered, limit) * 3 // 4)
         # Behind the first character that is not covered, so that every piece gets further than the one before.
         low = bisect_right(self._offsets, self._ruler.reach(covered, 0))
         high = bisect_right(self._offsets, limit)
@@ -105,16 +104,11 @@ class Packer:
         for index in range(high - 1, low - 1, -1):
             if self._boundaries[index].strength is Strength.TURN:
                 return self._offsets[index]
-        best = self._strongest(near, high)
+        ends = reversed(self._boundaries[near:high])
+        best = max(ends, key=lambda boundary: boundary.strength, default=None)
         if best is not None and best.strength > Strength.WRAP:
             return best.offset
         return self._last_unit(low, near) or (best.offset if best else self._inside(floor, limit))
-
-    def _floor(self, covered: int, limit: int) -> int:
-        return self._ruler.reach(covered, self._ruler.count(covered, limit) * 3 // 4)
-
-    def _strongest(self, low: int, high: int) -> Boundary | None:
-        return max(reversed(self._boundaries[low:high]), key=lambda boundary: boundary.strength, default=None)
 
     def _last_unit(self, low: int, high: int) -> int | None:
         """The last boundary in `low..high` (indices), if the unit that begins there fits into a piece of its own."""
@@ -151,10 +145,6 @@ class Packer:
             return units[0].offset
         space = _SPACE.search(self._text, low, cut)
         return space.end() if space else cut
-
-    def _behind_space(self, offset: int) -> int:
-        space = _SPACE.match(self._text, offset)
-        return space.end() if space else offset
 
 
 def sizes_for(content_type: str, window: int) -> ChunkSizes:
@@ -206,7 +196,8 @@ def split(
         case documents.CHAT:
             return _chat(ruler, sizes)
         case documents.CODE:
-            return _code(ruler, source, sizes, outline)
+            blocks = code.definitions(ruler, source, sizes.max_tokens, outline) or code.braced_blocks(content)
+            return _blocked(ruler, blocks, code.line_boundaries(content), sizes, ".")
         case _:
             return _prose(ruler, sizes)
 
@@ -235,11 +226,6 @@ def _chat(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
         stretches = [(0, len(ruler.text))]
     pieces = [piece for stretch in stretches for piece in packer.pieces(stretch)]
     return _spans(ruler.text, pieces, [heading(*piece) for piece in pieces])
-
-
-def _code(ruler: Ruler, source: str, sizes: ChunkSizes, outline: Outline) -> list[documents.Span]:
-    blocks = code.definitions(ruler, source, sizes.max_tokens, outline) or code.braced_blocks(ruler.text)
-    return _blocked(ruler, blocks, code.line_boundaries(ruler.text), sizes, ".")
 
 
 def _prose(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
