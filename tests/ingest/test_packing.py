@@ -172,7 +172,10 @@ def test_any_text_is_covered_in_order_within_the_size(text: str, size: int, over
     assert covered == len(text)
 
 
-@pytest.mark.parametrize(("kind", "unit"), [("documentation", "# a\n\nb\n\n"), ("chat", "[user] a\n[ai] b\n")])
+@pytest.mark.parametrize(
+    ("kind", "unit"),
+    [("documentation", "# a\n\nb\n\n"), ("documentation", "###### a\n"), ("chat", "[user] a\n[ai] b\n")],
+)
 def test_structure_makes_no_more_chunks_than_a_document_may_have(kind: str, unit: str) -> None:
     text = unit * (MOST_PARTS + 1)
     spans = split(text, content_type=kind, source="parts.md", tokenizer=Words(), window=256)

@@ -60,6 +60,8 @@ def large() -> Iterator[tuple[str, str, str]]:
     for name, kind, unit in (
         ("letters.md", "documentation", "a "),
         ("sections.md", "documentation", "# a\n\nb\n\n"),
+        ("headings.md", "documentation", "# a\n"),
+        ("people.txt", "chat", "A: b\nB: c\n"),
         ("roles.txt", "chat", "[user] a\n[ai] b\n"),
     ):
         yield name, kind, unit * (BULK_CHARS // len(unit))

@@ -15,6 +15,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from rag_context.domain import documents
 from rag_context.ingest.chunking import code, prose
@@ -40,8 +41,8 @@ LARGE_WINDOW_TOKENS = 512
 SMALL_WINDOW_CHUNK_TOKENS = 128
 LONG_DOCUMENT_LINES = 500
 MOST_PARTS = 20_000
-"""Headings or changes of role that begin a chunk in one document; where there are more, sizes alone bound chunks. Each
-chunk costs a run of the model and some kilobytes, and two megabytes can be a quarter of a million headings."""
+"""Headings, or changes of role, in one document; where there are more, sizes alone bound chunks. Each chunk costs a run
+of the model and some kilobytes, and two megabytes can be half a million headings."""
 
 STAMP_CHARS = 40
 """Within so many characters from the start of a turn stands its time, if anywhere."""
@@ -231,17 +232,16 @@ def _chat(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
 def _prose(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
     text = ruler.text
     fences = prose.fences(text)
-    sections = list(prose.sections(text, fences))
+    sections = list(islice(prose.sections(text, fences), MOST_PARTS + 1))
     hard_level = 3 if text.count("\n", 0, -1) >= LONG_DOCUMENT_LINES else 1
-    if sum(section.level <= hard_level for section in sections) > MOST_PARTS:
-        hard_level = -1
     blocks = [
         TextBlock(start, end, path, hard=level <= hard_level, bare=body == end, preamble=level == 0)
         for start, end, body, level, path in sections
     ]
+    if len(blocks) > MOST_PARTS:
+        blocks, sections = [TextBlock(0, len(text))], []
     # No cut between a heading and its text.
     bodies = {section.body for section in sections if section.level}
-    del sections
     boundaries = [unit for unit in prose.boundaries(text, fences) if unit.offset not in bodies]
     # No cut inside a code fence that fits into a chunk: half of it is no code.
     whole = [fence for fence in fences if ruler.count(*fence) <= sizes.max_tokens]

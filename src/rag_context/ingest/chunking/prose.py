@@ -175,6 +175,7 @@ class ConversationText:
 def conversation(text: str, fences: Sequence[Range] = ()) -> ConversationText:
     """The turns of `text`, and their times where the text states them."""
     found: list[tuple[int, tuple[str, ...], str]] = []
+    paths: dict[str, tuple[str, ...]] = {}  # one for each speaker: two megabytes can be half a million turns
     clock, manner = "", ""
     for match in _outside(_TURN, text, fences):
         style = match.lastgroup or ""
@@ -182,7 +183,7 @@ def conversation(text: str, fences: Sequence[Range] = ()) -> ConversationText:
         if manner == "bracketed" != style:
             continue
         clock = (match["clock"] or clock).strip()
-        found.append((match.start(), (match[style],), clock))
+        found.append((match.start(), paths.setdefault(match[style], (match[style],)), clock))
     # What stands before the first message has no speaker.
     if not found or found[0][0] > 0:
         found.insert(0, (0, (), ""))
