@@ -272,7 +272,7 @@ async def delete_recorded(tables: JournalTables, document_id: str, cause: Cause)
 
 
 def hidden(tenant: Tenant) -> Tenant:
-    """What the journal calls a project without documents: who knows its name finds its entries, and nobody reads it."""
+    """What the journal calls a project without documents: who knows its name finds its entries."""
     return Tenant(f"deleted:{sha256(json.dumps(names_of(tenant)).encode()).hexdigest()[:32]}")
 
 
