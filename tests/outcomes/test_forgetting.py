@@ -175,13 +175,14 @@ def canaries(number: int) -> list[str]:
     return [f"canary{generator.randrange(10**12):012}" for _ in range(40)]
 
 
-def fill_with(server: Served, words: list[str]) -> None:
+def fill_with(server: Served, words: list[str], first: int = 0) -> None:
     """Each word in a place of its own: texts, sources, sessions, tags, agents, corrected versions and reasons."""
-    for place, word in enumerate(words):
+    for place, word in enumerate(words, first):
         fields: dict[str, Any] = {"source": f"canary-{place}.md", "sessionId": "canaries"}
         match place % 5:
             case 0:
                 server.index(f"{RETRIES} {word}", **fields)
+                server.search(word)
             case 1:
                 server.index(f"{RETRIES} {place}", **{**fields, "source": f"{word}.md"})
             case 2:
@@ -217,11 +218,14 @@ def test_a_purge_leaves_no_byte_wherever_it_is_interrupted(tmp_path: Path) -> No
         wait_until(lambda: not in_files(data_dir, words))
         assert {each["reason"] for each in log(server, limit=200) if "reason" in each} == set()
         assert server.index(f"{RETRIES} {words[0]}", source="again.md")["status"] == "forgotten"
-    assert not in_files(data_dir, words)
+        for copy in ("backup", "export"):
+            made = command(copy, str(tmp_path / copy), data_dir=data_dir)
+            assert made.returncode == 0, made.stderr
+    assert not in_files(tmp_path, words), "in no log either"
 
 
 def _purge(server: Served) -> None:
     try:
-        server.tool("forget", {"sessionId": "canaries", "purge": True, "confirm": True})
+        server.tool("forget", {"sessionId": "canaries", "purge": True, "confirm": True, "clearQueries": True})
     except httpx2.TransportError:
         return

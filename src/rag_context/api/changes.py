@@ -170,6 +170,9 @@ class ForgetRequest(wire.TenantRequest, wire.ChoiceRequest):
         Field(description="Remove the content for good and at once, from the trash too; this cannot be undone"),
     ] = False
     confirm: Annotated[wire.Flag, Field(description=f"Needed to purge more than {MANY} documents at once")] = False
+    clear_queries: Annotated[
+        wire.Flag, Field(description="With purge: delete the records of all searches too, whose questions may quote it")
+    ] = False
     reason: Reason = None
 
 
@@ -192,3 +195,4 @@ class ForgetResponse(wire.WireResponse):
     derived: Annotated[wire.Count, Field(description="Rows of tags and statistics")]
     listed: Annotated[list[ForgottenDocument], Field(description=f"The first {SHOWN_IDS}, oldest first")]
     id: Annotated[int | None, Field(description="Number of the change in the log, by which it is undone")] = None
+    queries: Annotated[wire.Count | None, Field(description="Deleted records of searches")] = None

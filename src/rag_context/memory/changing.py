@@ -61,6 +61,7 @@ class Changes:
         index: indexes a correction.
         trash_kept: how long what was forgotten can be restored.
         kept: how long documents of a content type are kept, for those that are not kept for ever.
+        clear_queries: deletes the records of searches; returns how many.
         now: the wall clock.
     """
 
@@ -73,6 +74,7 @@ class Changes:
         *,
         trash_kept: timedelta,
         kept: Mapping[str, timedelta],
+        clear_queries: Callable[[], Awaitable[int]],
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._journal = journal
@@ -81,6 +83,7 @@ class Changes:
         self._index = index
         self._trash_kept = trash_kept
         self._kept = kept
+        self._clear_queries = clear_queries
         self._now = now
 
     @performs(memory.CORRECT)
@@ -200,6 +203,8 @@ class Changes:
             reason = None if request.purge else request.reason
             change = Change(action, tenant, [_forgetting(link, action) for link in links], cause.by, cause.at, reason)
             sequence = (await self.journal.make(change)).sequence
+        # Also where nothing is left to purge: the call before may have been interrupted in between.
+        clears = request.purge and request.clear_queries and not request.dry_run
         return api.ForgetResponse(
             dry_run=request.dry_run,
             purged=request.purge,
@@ -212,6 +217,7 @@ class Changes:
                 for link in links[: api.SHOWN_IDS]
             ],
             id=sequence or None,
+            queries=await self._clear_queries() if clears else None,
         )
 
     async def sweep(self) -> int:

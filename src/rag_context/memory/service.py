@@ -199,6 +199,7 @@ class Service:
             self._correction,
             trash_kept=dependencies.trash_kept,
             kept=dependencies.kept,
+            clear_queries=self._clear_queries,
             now=now,
         )
         """Corrections, the journal and forgetting."""
@@ -491,13 +492,16 @@ class Service:
     @performs(memory.CLEAR_QUERIES)
     async def clear_queries(self, request: maintenance.ClearQueriesRequest) -> maintenance.ClearQueriesResponse:
         """Delete records of searches. Raises: BackendError (some may be left)."""
-        before = request.before or self._now() + _ALL
+        return maintenance.ClearQueriesResponse(deleted_count=await self._clear_queries(request.before))
+
+    async def _clear_queries(self, before: datetime | None = None) -> int:
+        before = before or self._now() + _ALL
         await self._dependencies.telemetry.flush()
         deadline = Deadline.after(STATS_TIMEOUT_S, self._clock)
         deleted = await deadline.bound("documents", self._dependencies.metrics.prune(before))
         if self._dependencies.hooks is not None:
             await asyncio.to_thread(self._dependencies.hooks.log.prune, before)
-        return maintenance.ClearQueriesResponse(deleted_count=deleted)
+        return deleted
 
     async def ready(self) -> bool:
         """Whether a search would be answered at level 1 now."""

@@ -296,6 +296,10 @@ def _forget(body: ForgetResponse) -> Iterator[str]:
         yield f"- documentId {each.document_id} · {each.source}"
     if body.documents > len(body.listed):
         yield f"And {body.documents - len(body.listed)} more."
+    if body.queries is not None:
+        yield f"{counted(body.queries, 'record')} of searches deleted."
+    elif body.purged and not body.dry_run:
+        yield "Questions that were asked are recorded apart and may quote it: clearQueries removes them too."
     if body.dry_run:
         yield "Nothing was changed."
     elif body.id is not None and not body.purged:
