@@ -74,10 +74,10 @@ def test_a_prompt_is_answered_once_in_a_session_and_again_after_a_compaction(age
     assert agent.prompt("So how many times are failed payments retried with the backoff?") == ""
     agent.hook("session-start", source="resume")
     assert agent.prompt() == ""
+    agent.hook("compact", trigger="manual")  # there may be nothing to compact: then no start follows
+    assert agent.prompt() == ""
     agent.hook("session-start", source="compact")
     assert DECISION not in agent.prompt()  # the start has said it
-    agent.hook("compact", trigger="auto")
-    assert DECISION in agent.prompt()
 
 
 def test_what_has_nothing_to_do_with_the_memory_is_answered_with_nothing(agent: Agent) -> None:

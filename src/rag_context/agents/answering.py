@@ -30,8 +30,9 @@ MAX_WITHHELD = 20
 """How many withheld candidates of one moment are recorded, the strongest."""
 
 SUBJECT_CHARS = 200
-COMPRESSES_EARLY = frozenset({"gemini"})
-"""Clients that announce a compaction before their first prompt, when nothing is compacted."""
+ANNOUNCES_TOO_MUCH = frozenset({"claude-code", "gemini"})
+"""Clients that announce compactions of nothing: Gemini before the first prompt, Claude Code in a conversation too short
+for one. Claude Code starts the session again after a real one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class HookAnswers:
                 path = None if call.action.path is None else _below(call.action.path, call.cwd, project.root)
                 return await self._said(call, project, "action", call.action.text, path, bound_s)
             case "stop" | "compact":
-                if call.event == "compact" and call.client not in COMPRESSES_EARLY:
+                if call.event == "compact" and call.client not in ANNOUNCES_TOO_MUCH:
                     await self._sessions.start(call.session_id, "compact")
                 if self._capture is not None and call.transcript is not None:
                     self._capture(call, project)
