@@ -24,7 +24,7 @@ from rag_context.search.query import Answer, Query
 from rag_context.settings import Settings
 from rag_context.wiring.opening import open_service
 
-BARS = (-2.0, -1.0, -0.5, 0.0, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
+BARS = (-1.0, -0.5, 0.0, 0.2, BAR, 0.7, 1.2, 2.0)
 MODEL_TIMEOUT_S = 60.0
 TIMED = 100
 """Prompts whose decision is timed, each in turn with the bare search."""
@@ -79,11 +79,15 @@ async def measure(part: str, data_dir: Path, every: int = 1, bars: Sequence[floa
     """Index a part of the set into an empty directory, and ask every `every`-th prompt and action of it."""
     labelled = gate_set(part)
     async with open_service(Settings(data_dir=data_dir)) as service:
-        await service.wait_ready(MODEL_TIMEOUT_S)
-        await index_groups(
-            service, "document", [[(str(number), line)] for number, line in enumerate(labelled.documents)], _quiet
-        )
+        await index_set(service, labelled)
         return await _measured(service, labelled, every, bars)
+
+
+async def index_set(service: Service, labelled: GateSet) -> None:
+    """Index the documents of a part, each by itself."""
+    await service.wait_ready(MODEL_TIMEOUT_S)
+    groups = [[(str(number), line)] for number, line in enumerate(labelled.documents)]
+    await index_groups(service, "document", groups, _quiet)
 
 
 def _quiet(_doing: str, _done: int, _total: int) -> None:
@@ -96,12 +100,12 @@ async def _measured(service: Service, labelled: GateSet, every: int, bars: Seque
     curve, rows = [], list[Row]()
     for bar in bars:
         gate = Gate(search, service.tokenizer, bar)
-        told = [(prompt, await gate.decide(_moment(prompt))) for prompt in prompts]
+        told = [(prompt, await gate.decide(moment_of(prompt))) for prompt in prompts]
         curve.append(_point(bar, told))
         if bar == BAR:
             rows = list(_rows(told))
     gate = Gate(search, service.tokenizer)
-    acted = [(action, await gate.decide(_moment(action))) for action in actions]
+    acted = [(action, await gate.decide(moment_of(action))) for action in actions]
     cost = await _timed(service, prompts[:: max(1, len(prompts) // TIMED)])
     return Outcome(labelled.part, tuple(curve), tuple(rows), tuple(_action_rows(acted)), cost)
 
@@ -117,7 +121,8 @@ def _cached(service: Service) -> Search:
     return search
 
 
-def _moment(what: Asked | Action) -> Moment:
+def moment_of(what: Asked | Action) -> Moment:
+    """The moment at which something could be said."""
     tag = tag_of(what.project)
     if isinstance(what, Asked):
         return Moment("prompt", what.text, tag, session_id="now", agent="claude-code")
@@ -186,7 +191,7 @@ async def _timed(service: Service, prompts: Sequence[Asked]) -> Cost:
     gate = Gate(service.rank, service.tokenizer)
     decisions, searches = [], []
     for prompt in prompts:
-        moment = _moment(prompt)
+        moment = moment_of(prompt)
         started = time.perf_counter()
         await service.rank(Query(f"{prompt.text[:900]} .", 20, Filter(tags=(str(moment.project_tag),))))
         searches.append(time.perf_counter() - started)

@@ -66,12 +66,12 @@ def tag_of(project: str) -> str:
     return f"project:{project}-{sha256(project.encode()).hexdigest()[:8]}"
 
 
-def gate_set(part: str) -> GateSet:
-    """One of `PARTS`, the same on every run."""
+def gate_set(part: str, everyday: str | None = None) -> GateSet:
+    """One of `PARTS`, the same on every run; with the everyday work of another file, where one is named."""
     random_ = random.Random(f"{SEED}/{part}")
     read = [tomllib.loads(path.read_text()) for path in sorted(FOLDER.glob("*.toml"))]
     # Everyday work is of one part only, too: what a rule learns of its wording says nothing of the other.
-    ordinary = tomllib.loads((FOLDER / f"everyday_{part}.toml").read_text())
+    ordinary = tomllib.loads((FOLDER / f"everyday_{everyday or part}.toml").read_text())
     unnamed = {each["part"]: each for each in read if each.get("name") == ""}
     general = unnamed.get(part, unnamed[""])
     projects = [each for each in read if each.get("part") == part and each["name"]]
@@ -142,6 +142,8 @@ def _prompts(
     for fact in (*project["facts"], *random_.sample(general["facts"], 2)):
         for sort, text in zip(("question", "task", "paraphrase"), fact["prompts"], strict=True):
             yield Asked(name, "needs", sort, text, fact["kind"], fact["holds"])
+        if "reworded" in fact:
+            yield Asked(name, "needs", "other words", fact["reworded"], fact["kind"], fact["holds"])
         task = f"{random_.choice(LEADS)}\n\n{random_.choice(ordinary['pasted'])}\n\n{fact['prompts'][1]}"
         yield Asked(name, "needs", "with pasted code", task, fact["kind"], fact["holds"])
         for text in fact["near"]:

@@ -113,3 +113,13 @@ async def test_an_incomplete_search_says_nothing(harness: ServiceHarness) -> Non
     await index(harness, DECISION, BILLING)
     harness.embedder.fault = Fault(BackendUnavailableError("embedder", "down"))
     assert (await decided(harness, prompt())).reason == "the search was not complete"
+
+
+async def test_what_stands_out_among_no_others_is_withheld(harness: ServiceHarness) -> None:
+    things = ("orders", "parcels", "users", "prices", "photos", "letters", "shelves", "routes", "visits", "meters")
+    for thing in things:
+        text = f"We decided to keep {thing} in PostgreSQL instead of MongoDB, because auditors need transactions."
+        await index(harness, text, BILLING, source=thing)
+    verdict = await decided(harness, prompt("Draw a picture of the auditors, please"))
+    assert verdict.passages == ()
+    assert {each.reason for each in verdict.withheld} == {"not strong enough"}

@@ -1,11 +1,12 @@
 """What is worth saying to an agent unasked: judges what a search returned for a prompt, or before an action.
 
 One score cannot tell (docs/hooks.md has the curve). What counts is what a passage is, of which project, and by whom;
-for a prompt how relevant it is, which of the prompt's terms and names it holds, and whether the prompt is an everyday
-chore; before an action, whether it speaks of that file or command. Everything else is withheld, each with the reason.
+for a prompt how far it stands out among the project's passages, and which of the prompt's terms and names it holds;
+before an action, whether it speaks of that file or command. Everything else is withheld, each with the reason.
 """
 
 import math
+import statistics
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,45 +16,46 @@ from rag_context.agents.prompts import Sought, command_words, file_pattern, ment
 from rag_context.agents.units import Found, Kind, Unit, gives_reason, orders, rendered, said, units_of
 from rag_context.domain.documents import PROJECT_TAG, Origin
 from rag_context.domain.provenance import USER
-from rag_context.domain.search import Filter, Passage
+from rag_context.domain.search import Filter
 from rag_context.domain.text import terms
 from rag_context.ports.models import Tokenizer
 from rag_context.search.query import Answer, Level, Query, Result
 
-CANDIDATES = 20
-CANDIDATES_AT_ACTION = 60
+CANDIDATES = 60
 PER_DOCUMENT = 6
-"""How many passages are judged, before an action more, as reports on a file outnumber what was decided about it; and
-how many of one document: enough for a question with what came of it."""
+"""How many passages are judged, as reports on a file outnumber what was decided about it; and how many of one document:
+enough for a question with what came of it."""
 
 GENERAL_RELEVANCE = 0.3
 GENERAL_ROUNDS = 4
 """Least relevance of what belongs to no project, and how often documents of others are left out to find it."""
 
-COVERAGE_LOG_ODDS = 2.0
-NAME_LOG_ODDS = 1.5
-EVERYDAY = (Kind.REQUEST, Kind.REPORT)
-EVERYDAY_WEIGHT = 1.0
-"""Messages that decide nothing: a prompt that is nearer to the best of them is everyday work itself. A passage loses as
-much as it is less relevant than that, times this weight."""
+BACKGROUND = 20
+BACKGROUND_LOG_ODDS = -2.0
+"""So many of the most relevant passages are what a unit must stand out from; and how relevant those are that a small
+project does not have, near the median of larger ones."""
 
 FEW_TERMS = 3
 """A prompt of fewer terms is not wholly covered by a passage that holds them all."""
 
-NOTHING_HELD_LOG_ODDS = -1.5
-INSTRUCTION_LOG_ODDS = 1.0
-CHORE_LOG_ODDS = -0.75
-"""What a passage gains that holds all of the prompt's terms, or one of its identifiers, and loses that holds none; what
-an instruction gains, which says little of what it applies to; and what all lose where the prompt is for everyday work.
-In log-odds, where they can be added to the relevance."""
+WEIGHTS = {
+    "constant": -2.63,
+    "conclusion": 0.24,
+    "margin": 0.73,
+    "coverage": 1.37,
+    "names": 1.30,
+    "nearest": 0.92,
+    "by terms": 0.82,
+    "instruction": 0.63,
+    "answer": -0.87,
+    "statement of an agent": -2.76,
+    "without a reason": -1.48,
+}
+"""What strength is made of, in log-odds: a logistic regression over what `features` gives, fitted by
+`python -m benchmarks.gate_fit` to the parts of the labelled set for choosing and reporting."""
 
-REPLY_LOG_ODDS = -1.0
-UNREASONED_LOG_ODDS = -2.5
-"""What a reply of an agent loses that answers no question, or that gives no reason and no figure: many only report."""
-
-BAR = 0.75
-"""Least strength of what is said at a prompt. What has nothing to do with the memory then gets nothing in 95 % on two
-parts of a labelled set, on which the weights were chosen. `python -m benchmarks.gate` shows the hold-out too."""
+BAR = 0.45
+"""Least strength of what is said at a prompt; `python -m benchmarks.gate` shows what others come to."""
 
 MOST_AT_PROMPT = 3
 MOST_AT_ACTION = 2
@@ -94,17 +96,18 @@ class Moment:
 class Scores:
     """What a candidate was judged by.
 
-    `relevance` is calibrated, `coverage` the share of the prompt's terms that it holds, both 0..1; `names` whether it
-    holds one of the prompt's identifiers, or speaks of the file or the command; ranks count from 1 (None: not among
+    `relevance` is calibrated; `conclusion` is that of its conclusion alone, in log-odds, and `margin` how far it stands
+    out from the background, in deviations. `coverage` is the share of the prompt's terms that it holds, `names` whether
+    it holds one of the prompt's identifiers, or speaks of the file or the command. Ranks count from 1 (None: not among
     the candidates of that retriever).
     """
 
     strength: float = 0.0
     relevance: float = 0.0
+    conclusion: float = 0.0
+    margin: float = 0.0
     coverage: float = 0.0
     names: bool = False
-    is_chore: bool = False
-    everyday: float = 0.0
     vector_rank: int | None = None
     text_rank: int | None = None
 
@@ -149,7 +152,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class Candidate:
     """A unit with its scores, and why it cannot be said whatever else is; None if it can."""
 
     unit: Unit
@@ -182,66 +185,78 @@ class Gate:
 
     async def decide(self, moment: Moment) -> Verdict:
         """What to say at a moment; nothing where the search is not complete."""
+        judged = await self.judged(moment)
+        return Verdict(reason=judged) if isinstance(judged, str) else self._verdict(_without_outdated(judged), moment)
+
+    async def judged(self, moment: Moment) -> list[Candidate] | str:
+        """All candidates, best first; or in one phrase why there are none."""
         if moment.project_tag is None:
-            return Verdict(reason="no project")
+            return "no project"
         sought, speaks_of = _sought(moment)
         if not sought.terms and not sought.names:
-            return Verdict(
-                reason="the prompt says too little" if moment.event == "prompt" else "the action says too little"
-            )
-        limit = CANDIDATES if moment.event == "prompt" else CANDIDATES_AT_ACTION
-        answers = await self._candidates(sought.text, limit, moment.project_tag)
+            return "the prompt says too little" if moment.event == "prompt" else "the action says too little"
+        answers = await self._candidates(sought.text, moment.project_tag)
         if any(answer.level is not Level.PRIMARY for answer in answers):
-            return Verdict(reason="the search was not complete")
+            return "the search was not complete"
         results = {result.passage.chunk.id: result for answer in answers for result in answer.results}
         found = [(unit, [results[id_] for id_ in unit.found]) for unit in units_of(results.values())]
         if moment.event == "prompt":
-            everyday = max((_relevance(by) for unit, by in found if _is_everyday(unit)), default=0.0)
-            judged = [self._for_prompt(unit, by, sought, everyday, moment) for unit, by in found]
-            judged.sort(key=lambda each: each.scores.strength, reverse=True)
-        else:
-            judged = [_for_action(unit, by, speaks_of, moment) for unit, by in found]
-            judged.sort(key=lambda each: each.unit.conclusion.occurred_at, reverse=True)
-        return self._verdict(_without_outdated(judged), moment)
+            background = _background(results.values())
+            judged = [self._for_prompt(unit, by, sought, background, moment) for unit, by in found]
+            return sorted(judged, key=lambda each: each.scores.strength, reverse=True)
+        judged = [_for_action(unit, by, speaks_of, moment) for unit, by in found]
+        return sorted(judged, key=lambda each: each.unit.conclusion.occurred_at, reverse=True)
 
-    async def _candidates(self, text: str, limit: int, tag: str) -> list[Answer]:
+    async def _candidates(self, text: str, tag: str) -> list[Answer]:
         """What the project's documents and those of no project say; each alone, so that neither crowds the other."""
-        query = Query(text, limit, Filter(tags=(tag,)), min_score=0.0, per_document=PER_DOCUMENT)
+        query = Query(text, CANDIDATES, Filter(tags=(tag,)), min_score=0.0, per_document=PER_DOCUMENT)
         answers = [await self._search(query)]
         # No store can filter by the absence of tags: documents of projects are left out once they are known.
         query, others = replace(query, min_score=GENERAL_RELEVANCE), set[str]()
         for _ in range(GENERAL_ROUNDS):
             answer = await self._search(replace(query, where=Filter(without_documents=tuple(sorted(others)))))
-            general = tuple(result for result in answer.results if not _is_of_project(result.passage))
-            if general or len(answer.results) < limit:
+            general = tuple(
+                result
+                for result in answer.results
+                if not any(tag.startswith(PROJECT_TAG) for tag in result.passage.metadata.tags)
+            )
+            if general or len(answer.results) < CANDIDATES:
                 return [*answers, replace(answer, results=general)]
             others.update(result.passage.document_id for result in answer.results)
         return answers
 
     def _for_prompt(
-        self, unit: Unit, results: Sequence[Result], sought: Sought, everyday: float, moment: Moment
-    ) -> _Candidate:
+        self, unit: Unit, results: Sequence[Result], sought: Sought, background: tuple[float, float], moment: Moment
+    ) -> Candidate:
         text = f"{unit.conclusion.chunk.context}\n{unit.text}"
         own = frozenset(terms(text))
-        coverage = len(sought.terms & own) / max(len(sought.terms), FEW_TERMS)
-        names = any(name in text.lower() for name in sought.names)
-        scores = _scores(unit, results, coverage, names, everyday, is_chore=sought.is_chore)
+        scores = _scores(
+            results,
+            conclusion=next(
+                (log_odds(r) for r in results if r.passage.chunk.id == unit.conclusion.chunk.id), background[0]
+            ),
+            margin=(max(map(log_odds, results)) - background[0]) / background[1],
+            coverage=len(sought.terms & own) / max(len(sought.terms), FEW_TERMS),
+            names=any(name in text.lower() for name in sought.names),
+        )
+        strength = sum(weight * value for weight, value in zip(WEIGHTS.values(), features(unit, scores), strict=True))
         objection = _objection(unit, results, moment)
-        if objection is None and scores.strength < self._bar:
+        if objection is None and strength < self._bar:
             objection = "not strong enough"
-        return _Candidate(unit, scores, objection, own)
+        return Candidate(unit, replace(scores, strength=strength), objection, own)
 
-    def _verdict(self, judged: Iterable[_Candidate], moment: Moment) -> Verdict:
+    def _verdict(self, judged: Iterable[Candidate], moment: Moment) -> Verdict:
         most = MOST_AT_PROMPT if moment.event == "prompt" else MOST_AT_ACTION
         so_far = _Said(most, moment.tokens_left, set(moment.shown))
         for candidate in judged:
             reason = candidate.objection or self._say(candidate, so_far)
             if reason is not None and len(so_far.withheld) < NOTED_WITHHELD:
-                so_far.withheld.append(_withheld(candidate, reason))
+                at = candidate.unit.conclusion
+                so_far.withheld.append(Withheld(at.document_id, at.chunk.id, at.source, reason, candidate.scores))
         reason = "" if so_far.shown else "nothing passed" if so_far.withheld else "nothing found"
         return Verdict(tuple(so_far.shown), tuple(so_far.withheld), reason)
 
-    def _say(self, candidate: _Candidate, so_far: _Said) -> str | None:
+    def _say(self, candidate: Candidate, so_far: _Said) -> str | None:
         """Say a unit, if it is new and fits; else why it is not said."""
         if len(so_far.shown) >= so_far.most:
             return "enough is said"
@@ -271,7 +286,7 @@ def digest(found: Iterable[Found], tokenizer: Tokenizer, *, most: int, unit_toke
         if unit.kind in (Kind.INSTRUCTION, Kind.DECISION)
         and unit.conclusion.chunk.origin not in (Origin.WEB, Origin.UNKNOWN)
     )
-    judged = [_Candidate(unit, Scores(), _distrust(unit), frozenset(terms(unit.text))) for unit in kept]
+    judged = [Candidate(unit, Scores(), _distrust(unit), frozenset(terms(unit.text))) for unit in kept]
     units = [each.unit for each in _without_outdated(judged) if each.objection is None]
     units.sort(key=lambda unit: unit.conclusion.occurred_at, reverse=True)
     instructions = [unit for unit in units if unit.kind is Kind.INSTRUCTION][:MOST_INSTRUCTIONS]
@@ -291,18 +306,17 @@ def _sought(moment: Moment) -> tuple[Sought, Callable[[str], bool]]:
     return Sought(" ".join(words), frozenset(terms(" ".join(words)))), lambda text: mentions(text, words)
 
 
-def _for_action(unit: Unit, results: Sequence[Result], speaks_of: Callable[[str], bool], moment: Moment) -> _Candidate:
+def _for_action(unit: Unit, results: Sequence[Result], speaks_of: Callable[[str], bool], moment: Moment) -> Candidate:
     passages = [*unit.passages, *(result.passage for result in results)]
     names = any(speaks_of(said(passage)) for passage in passages)
     objection = _objection(unit, results, moment)
     if objection is None and not names:
         objection = "it does not speak of the file" if moment.path else "it does not speak of the command"
-    doubt = _doubt(unit)
-    if objection is None and (unit.kind is Kind.ANSWER or doubt == UNREASONED_LOG_ODDS or (doubt and moment.path)):
+    is_reply = _is_reply(unit)
+    is_reasoned = gives_reason(said(unit.conclusion))
+    if objection is None and (unit.kind is Kind.ANSWER or (is_reply and (moment.path or not is_reasoned))):
         objection = "it decides nothing"
-    return _Candidate(
-        unit, _scores(unit, results, 0.0, names, 0.0, is_chore=False), objection, frozenset(terms(unit.text))
-    )
+    return Candidate(unit, _scores(results, names=names), objection, frozenset(terms(unit.text)))
 
 
 def _objection(unit: Unit, results: Sequence[Result], moment: Moment) -> str | None:
@@ -326,11 +340,11 @@ def _distrust(unit: Unit) -> str | None:
     return None
 
 
-def _without_outdated(judged: Sequence[_Candidate]) -> list[_Candidate]:
+def _without_outdated(judged: Sequence[Candidate]) -> list[Candidate]:
     """The same with an objection to those of which a newer one, that could be said, says nearly the same."""
     sayable = [each for each in judged if each.objection is None]
 
-    def is_outdated(each: _Candidate) -> bool:
+    def is_outdated(each: Candidate) -> bool:
         return each.objection is None and any(
             other.unit.conclusion.occurred_at > each.unit.conclusion.occurred_at
             and len(each.terms & other.terms) >= NEARLY_THE_SAME * min(len(each.terms), len(other.terms))
@@ -341,51 +355,52 @@ def _without_outdated(judged: Sequence[_Candidate]) -> list[_Candidate]:
     return [replace(each, objection=reason) if is_outdated(each) else each for each in judged]
 
 
-def _scores(
-    unit: Unit, results: Sequence[Result], coverage: float, names: bool, everyday: float, *, is_chore: bool
-) -> Scores:
-    relevance = _relevance(results)
+def features(unit: Unit, scores: Scores) -> tuple[float, ...]:
+    """What `WEIGHTS` weigh, in their order."""
+    is_reply = _is_reply(unit)
+    is_reasoned = gives_reason(said(unit.conclusion))
+    return (
+        1.0,
+        scores.conclusion,
+        scores.margin,
+        scores.coverage,
+        scores.names,
+        scores.vector_rank == 1,
+        1.0 / scores.text_rank if scores.text_rank is not None else 0.0,
+        unit.kind is Kind.INSTRUCTION,
+        unit.kind is Kind.ANSWER,
+        is_reply and is_reasoned and unit.kind is Kind.STATEMENT,
+        is_reply and not is_reasoned,
+    )
+
+
+def log_odds(result: Result) -> float:
+    """The relevance of a result where it can be added to others."""
+    within = min(max(result.ranked.score, 1e-6), 1.0 - 1e-6)
+    return math.log(within / (1.0 - within))
+
+
+def _background(results: Iterable[Result]) -> tuple[float, float]:
+    """The median of what a unit must stand out from, and its deviation, which is never small."""
+    best = sorted(map(log_odds, results), reverse=True)[:BACKGROUND]
+    best += [BACKGROUND_LOG_ODDS] * (BACKGROUND - len(best))
+    return statistics.median(best), statistics.pstdev(best) + 0.5
+
+
+def _scores(results: Sequence[Result], **judged: float) -> Scores:
     vector = [result.vector_rank for result in results if result.vector_rank is not None]
     text = [result.text_rank for result in results if result.text_rank is not None]
-    strength = (
-        _log_odds(relevance)
-        + (COVERAGE_LOG_ODDS * coverage + NAME_LOG_ODDS * names if coverage or names else NOTHING_HELD_LOG_ODDS)
-        + INSTRUCTION_LOG_ODDS * (unit.kind is Kind.INSTRUCTION)
-        + CHORE_LOG_ODDS * is_chore
-        + _doubt(unit)
-        - EVERYDAY_WEIGHT * max(0.0, _log_odds(everyday) - _log_odds(relevance))
-    )
     return Scores(
-        strength,
-        relevance,
-        coverage,
-        names,
-        is_chore,
-        everyday,
+        relevance=max(result.ranked.score for result in results),
         vector_rank=min(vector, default=None),
         text_rank=min(text, default=None),
+        **judged,  # type: ignore[arg-type]
     )
 
 
-def _is_everyday(unit: Unit) -> bool:
-    return unit.kind in EVERYDAY or _doubt(unit) == UNREASONED_LOG_ODDS
-
-
-def _doubt(unit: Unit) -> float:
-    """What a unit loses, in log-odds, whose wording does not say that it decides or explains something."""
-    is_reply = unit.conclusion.chunk.speaker not in (None, USER) and unit.kind in (Kind.STATEMENT, Kind.ANSWER)
-    if is_reply and not gives_reason(said(unit.conclusion)):
-        return UNREASONED_LOG_ODDS
-    return REPLY_LOG_ODDS if is_reply and unit.kind is Kind.STATEMENT else 0.0
-
-
-def _relevance(results: Sequence[Result]) -> float:
-    return max(result.ranked.score for result in results)
-
-
-def _log_odds(relevance: float) -> float:
-    within = min(max(relevance, 1e-6), 1.0 - 1e-6)
-    return math.log(within / (1.0 - within))
+def _is_reply(unit: Unit) -> bool:
+    """Whether it is what an agent replied, without saying that anything was decided or repaired."""
+    return unit.conclusion.chunk.speaker not in (None, USER) and unit.kind in (Kind.STATEMENT, Kind.ANSWER)
 
 
 def _shown(unit: Unit, text: str, tokens: int, scores: Scores) -> Shown:
@@ -403,12 +418,3 @@ def _shown(unit: Unit, text: str, tokens: int, scores: Scores) -> Shown:
         tokens=tokens,
         scores=scores,
     )
-
-
-def _withheld(candidate: _Candidate, reason: str) -> Withheld:
-    conclusion = candidate.unit.conclusion
-    return Withheld(conclusion.document_id, conclusion.chunk.id, conclusion.source, reason, candidate.scores)
-
-
-def _is_of_project(passage: Passage) -> bool:
-    return any(tag.startswith(PROJECT_TAG) for tag in passage.metadata.tags)
