@@ -97,7 +97,7 @@ def _browsed(browser: Browser, data_dir: Path, count: int) -> list[Figure]:
             session = f"session-{number}"
             steps["a filter"].append(_timed(page, f"#/documents?sessionId={session}", "aside [aria-current]", session))
             steps["a search"].append(_timed(page, f"#/search?query=note+{number}", "main summary", "Why this result"))
-            _timed(page, "#/collections", "th", "Provider")
+            _timed(page, "#/collections", "p", "Stores:")
     figures = [
         Figure(f"page: {step}, {_grouped(count)} documents, median", statistics.median(times), "ms", 300)
         for step, times in steps.items()

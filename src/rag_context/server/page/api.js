@@ -97,18 +97,15 @@ function openDialog(problem) {
   });
 }
 
+const GONE = "It may have been deleted meanwhile. Go back to the list and load it again.";
+const DOWN = "Operations shows which component is down. It is tried again by itself.";
 const ADVICE = {
   UNREACHABLE: "Is it running? Start it with rag-context serve, then try again.",
   FORBIDDEN: "Use a key that may do this: rag-context key NAME --access write makes one.",
-  NOT_FOUND: "It may have been deleted meanwhile. Go back to the list and load it again.",
-  DOCUMENT_NOT_FOUND: "It may have been deleted meanwhile. Go back to the list and load it again.",
-  RATE_LIMITED: "Wait a moment, then try again.",
-  OVERLOADED: "The server is busy. Wait a moment, then try again.",
-  SERVICE_UNAVAILABLE: "Operations shows which component is down. It is tried again by itself.",
-  DATABASE_ERROR: "Operations shows which component is down. It is tried again by itself.",
-  EMBEDDING_SERVICE_ERROR: "Operations shows which component is down. It is tried again by itself.",
-  INTERNAL_ERROR: "The server's log has the cause under this request id.",
-  INVALID_INPUT: "Correct what is named, then try again.",
+  NOT_FOUND: GONE, DOCUMENT_NOT_FOUND: GONE,
+  RATE_LIMITED: "Wait a moment, then try again.", OVERLOADED: "The server is busy. Wait a moment, then try again.",
+  SERVICE_UNAVAILABLE: DOWN, DATABASE_ERROR: DOWN, EMBEDDING_SERVICE_ERROR: DOWN,
+  INTERNAL_ERROR: "The server's log has the cause under this request id.", INVALID_INPUT: "Correct what is named, then try again.",
 };
 
 // What happened, what to do next, and a way to try again.

@@ -24,11 +24,7 @@ async function all(context, heading) {
       { name: "Embeddings by", of: each => [each.embedding_provider ?? "the caller", each.embedding_model && ` (${each.embedding_model})`] },
       { name: "Access", of: each => (each.read_only ? tag("read only: another program's") : "") },
     ], found)) : empty("No collection", "Make one here, and fill it with texts; programs use it by its name.")),
-    h("section", { class: "box" }, h("h2", {}, "Providers"), scrolling("Providers", table("Providers", [
-      { name: "Provider", head: true, of: each => each.name },
-      { name: "Available", of: each => (each.available === false ? tag("not installed") : tag("available", "good")) },
-      { name: "Capabilities", of: each => Object.keys(each.capabilities ?? {}).filter(name => each.capabilities[name] === true).join(", ").replaceAll("_", " ") },
-    ], providers))),
+    h("p", { class: "dim small" }, "Stores: ", providers.filter(each => each.available !== false).map(each => each.name).join(", ")),
   ];
 }
 

@@ -131,7 +131,7 @@ function content(found, { query, lines }) {
   const read = () => put(box, isCode ? h("pre", { class: "code" }, colour(found.content, languageOf(found.source))) : markdown(found.content, words, found.contentType === "chat"));
   const source = () => put(box, h("pre", { class: "code" }, found.content));
   read();
-  if (isCode) return h("section", { class: "box flush" }, box);
+  if (isCode) return h("section", { class: "box" }, box);
   const group = h("div", { class: "segments", role: "group", "aria-label": "Show as" });
   const press = (isSource, focus) => {
     (isSource ? source : read)();

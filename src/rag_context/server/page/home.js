@@ -2,7 +2,7 @@
 
 import { tool } from "./api.js";
 import { command } from "./dialogs.js";
-import { counted, h, link, note, percent, put, tag, when, whole } from "./dom.js";
+import { counted, h, link, percent, put, tag, when, whole } from "./dom.js";
 import { add } from "./documents.js";
 import { kindName } from "./facets.js";
 import { icon, kindIcon } from "./icons.js";
@@ -119,6 +119,5 @@ function welcome(context) {
     h("ol", {},
       step("1", "Connect your agents", "Finds the agents on this machine and sets up tools, hooks and instructions. It shows what it changes, and uninstall takes it back.", command("rag-context install --all")),
       step("2", "Take in past sessions", "Reads the conversations that these agents keep on this machine. Nothing leaves it; secrets are masked.", command("rag-context import-history")),
-      step("3", "Or begin by hand", "A decision, a note, a folder of documentation.", h("div", { class: "bar" }, h("button", { type: "button", onclick: () => add(context) }, icon("plus"), "Write something down")), command("rag-context index docs"))),
-    note("", h("p", {}, "This page follows by itself: it shows the first question and the first session as they come.")));
+      step("3", "Or begin by hand", "A decision, a note, a folder of documentation.", h("div", { class: "bar" }, h("button", { type: "button", onclick: () => add(context) }, icon("plus"), "Write something down")), command("rag-context index docs"))));
 }

@@ -16,7 +16,6 @@ const PATHS = {
   pin: "M5.5 2h5M6.5 2v4L4 9h8L9.5 6V2M8 9v5",
   plus: "M8 3v10M3 8h10",
   check: "M3 8.5 6.5 12 13 4.5",
-  copy: "M5.5 5.5h8v8h-8zM10.5 5.5v-3h-8v8h3",
 };
 
 export function icon(name) {

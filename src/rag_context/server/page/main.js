@@ -10,6 +10,7 @@ import { home } from "./home.js";
 import { overview } from "./overview.js";
 import { openPalette } from "./palette.js";
 import { projects } from "./projects.js";
+import { review } from "./review.js";
 import { search } from "./search.js";
 import { sessions } from "./sessions.js";
 import { shown as shownToAgents } from "./shown.js";
@@ -18,7 +19,7 @@ import { shown as shownToAgents } from "./shown.js";
 // Those without an icon are not in the menu.
 const VIEWS = {
   home: [home, "Home", "home"], sessions: [sessions, "Sessions", "chat"], documents: [documents, "Documents", "doc"],
-  shown: [shownToAgents, "Shown to agents", "eye"], changes: [changes, "Changes", "undo"],
+  shown: [shownToAgents, "Shown to agents", "eye"], review: [review, "Review", "check"], changes: [changes, "Changes", "undo"],
   collections: [collections, "Collections", "stack"], projects: [projects, "Projects", "folder"], operations: [overview, "Operations", "gauge"],
   search: [search, "Search", null],
 };

@@ -118,7 +118,7 @@ function split(value) {
 const span = range => RANGES.find(([each]) => each === range)[1];
 
 function noSearches(range) {
-  return empty(`No searches in the last ${span(range)}`, h("span", {}, "Ask something under ", h("a", { href: link("search") }, "Search"), ", or let an agent ask; it appears here within a second or two."));
+  return empty(`No searches in the last ${span(range)}`, h("span", {}, "Ask something under ", h("a", { href: link("search") }, "Search"), ", or let an agent ask."));
 }
 
 // The two kinds of level 2 each have a row.
@@ -148,6 +148,6 @@ function componentsTable(health) {
       { name: "Latency", of: each => ms(each.latencyMs), num: true },
       { name: "Detail", of: each => each.detail, cell: "wide" },
     ], health.components)),
-    h("p", { class: "dim small" }, model ? `Embedding model ${model.name}, ${whole(model.dimension)} dimensions. ` : "The embedding model is not known yet. ", `Version ${health.version}. A success is checked again after 30 s, a failure at once.`),
+    h("p", { class: "dim small" }, model ? `Embedding model ${model.name}, ${whole(model.dimension)} dimensions. ` : "The embedding model is not known yet. ", `Version ${health.version}.`),
   ];
 }

@@ -15,7 +15,7 @@ export function openPalette(views) {
   const listId = freshId();
   const input = h("input", { type: "text", role: "combobox", "aria-expanded": "true", "aria-controls": listId, "aria-autocomplete": "list", "aria-label": "Search or go to", placeholder: "Ask the memory, or go to a view or a session", maxlength: 1000, autocomplete: "off", spellcheck: "false" });
   const list = h("ul", { id: listId, role: "listbox", "aria-label": "Suggestions" });
-  const dialog = h("dialog", { class: "palette", "aria-label": "Search" }, h("div", {}, input, list, h("p", { class: "dim small" }, h("kbd", {}, "↑"), " ", h("kbd", {}, "↓"), " choose, ", h("kbd", {}, "Enter"), " open, ", h("kbd", {}, "Esc"), " close")));
+  const dialog = h("dialog", { class: "palette", "aria-label": "Search" }, h("div", {}, input, list));
   let at = 0;
   const close = () => {
     isOpen = false;

@@ -82,8 +82,7 @@ function label(answer) {
         { name: "Detail", of: ([, report]) => report.detail, cell: "wide" },
       ], legs))),
     answer.interpreted && h("p", { class: "dim small" }, `"${answer.interpreted.phrase}" is read as ${period(answer.interpreted)}; what is from near then comes first.`),
-    answer.warning && note("warn", h("p", {}, answer.warning)),
-    answer.circuitBreakerOpen && note("bad", h("p", {}, "The circuit breaker is open. Operations shows which component failed; a probe is let through by itself.")));
+    answer.warning && note("warn", h("p", {}, answer.warning)));
 }
 
 function nothing(answer, fields) {
