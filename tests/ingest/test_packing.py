@@ -210,3 +210,11 @@ def test_a_text_of_whole_sentences_is_tokenised_once() -> None:
     tokenizer = Apart()
     assert len(pieces(sentence(3) * 20, 10, tokenizer=tokenizer)) > 5
     assert tokenizer.runs == 1
+
+
+def test_a_short_plain_text_is_not_tokenised_at_all() -> None:
+    tokenizer = Apart()
+    assert pieces("Short, and plain.", 20, tokenizer=tokenizer) == ["Short, and plain."]
+    assert tokenizer.runs == 0
+    assert pieces("Kürzer.", 20, tokenizer=tokenizer) == ["Kürzer."]
+    assert tokenizer.runs == 1

@@ -146,3 +146,21 @@ async def test_only_documents_whose_vectors_are_deferred_are_prepared_ahead() ->
     await preparing.identified([Submission(DOCUMENTS[0], ("another",), defer_vectors=True)])
     await preparation(ahead, WordTokenizer()).identified([Submission(DOCUMENTS[0], defer_vectors=True)])
     assert len(ahead.tasks) == 1
+
+
+async def test_one_secret_in_a_batch_is_masked_and_the_others_are_as_alone() -> None:
+    batch = [Submission(each) for each in (*DOCUMENTS[:3], SECRET, DocumentInput("`ok`", DOCUMENTATION, "s", "ok.md"))]
+    known = await preparation(Ahead(), WordTokenizer()).identified(batch)
+    assert known == [identified(each.document, Redactor()) for each in batch]
+    masked = known[3]
+    assert isinstance(masked, Identified)
+    assert masked.redactions
+    assert "hunter2xyzQ" not in masked.document.content
+
+
+async def test_terms_of_a_document_that_is_one_chunk_are_those_of_the_chunk() -> None:
+    whole = DocumentInput("The pump runs on Mondays.", CHAT, "s", "talk")
+    for document in (whole, *DOCUMENTS[:3]):
+        made = prepared(identified(document, None), ModelTokenizer(TOKENIZER), 254, NOW)
+        counted = [packed_terms(terms(each.searchable)) for each in made.chunks]
+        assert made.terms == (counted if document is whole else None)

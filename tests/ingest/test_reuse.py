@@ -1,5 +1,7 @@
 """What was embedded once is not embedded again, and never with another model's vector."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from rag_context.ingest.text_vectors import ReusableVectors
 from rag_context.ports.reading import VectorStore
 from rag_context.resilience.dependency import Dependency
 from rag_context.testing import FakeEmbedder, Fault, Faulty
+from rag_context.testing.fakes import WordTokenizer
 from tests.memory_stores import MemoryStore
 
 TEXT = "\n\n".join(f"Paragraph {number} speaks of matter {number} and of nothing else at all." for number in range(60))
@@ -116,3 +119,28 @@ async def test_a_source_without_vectors_has_none_to_reuse(write_path: WritePath)
     await write_path.store.drop_vectors()
     await write_path.store.adopt_model(write_path.embedder.model)
     assert await write_path.embedded(new, old) == whole
+
+
+class CountingTokenizer(WordTokenizer):
+    runs = 0
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        self.runs += 1
+        return super().offsets(text)
+
+
+async def test_what_was_cut_here_is_not_cut_again_for_its_vectors(write_path: WritePath) -> None:
+    tokenizer = write_path.embedder.tokenizer = CountingTokenizer()
+    pending = file("a.md", f"# Title\n\n{TEXT}")
+    receipt = await write_path.indexer.index(pending, defer_vectors=True)
+    assert receipt.pending
+    runs = tokenizer.runs
+    assert await write_path.indexer.complete(receipt.document_id)
+    assert tokenizer.runs == runs > 0
+    await write_path.check(pending)
+
+    receipt = await write_path.indexer.index(file("b.md", f"# Other\n\n{TEXT}"), defer_vectors=True)
+    write_path.embedder.model = replace(write_path.embedder.model, window=40)  # of another one, which came meanwhile
+    runs = tokenizer.runs
+    assert await write_path.indexer.complete(receipt.document_id)
+    assert tokenizer.runs > runs

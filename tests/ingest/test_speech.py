@@ -85,5 +85,5 @@ def test_text_that_is_no_conversation_has_no_speaker() -> None:
 @given(st.lists(st.sampled_from(["[user] a", "[Tool] b", "[assistant] c", "[Mara] d", "e", "", "---"]), max_size=12))
 def test_stretches_cover_a_text_without_gaps(lines: list[str]) -> None:
     text = "\n".join(lines)
-    stretches = Speech(text, conversation(text).turns).stretches()
+    stretches = Speech(text, conversation(text)).stretches()
     assert "".join(text[start:end] for start, end in stretches) == text

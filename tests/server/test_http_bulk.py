@@ -113,7 +113,7 @@ def test_lines_run_side_by_side_but_one_source_in_order(client: httpx2.Client, o
     open_server.service.delay_s = 0.01
     page = {**DOCUMENT, "contentType": "documentation"}
     versions = [{**page, "source": "a.md", "content": f"version {number}"} for number in range(6)]
-    others = [{**page, "source": f"{number}.md"} for number in range(50)]
+    others = [{**page, "source": f"{number}.md"} for number in range(100)]
     mixed = [*versions[:3], *others, *versions[3:]]
     got = receipts(client.post("/bulk", content=lines(*mixed), headers=NDJSON))
     assert [receipt["source"] for receipt in got] == [document["source"] for document in mixed]

@@ -65,7 +65,7 @@ class Tenant:
     @property
     def visible(self) -> "Tenant":
         """The owner itself."""
-        return self.on(None)
+        return self.on(None) if ":" in self.path_hash else self
 
     def on(self, shelf: Shelf | None) -> "Tenant":
         """The owner of those of its documents that are on a shelf; None: that are visible."""

@@ -26,7 +26,7 @@ BATCH = 100
 BATCH_CHARS = 1 << 20
 """A batch ends with the document that brings it above this size."""
 
-SLICE = 16
+SLICE = 32
 """Documents that are indexed together: few enough that no one waits long for the receipt of the first."""
 
 SLICE_CHARS = 1 << 13

@@ -27,7 +27,7 @@ from rag_context.domain.documents import (
 )
 from rag_context.domain.provenance import SPEAKER_FIELDS, front_matter, role_name, stated_message_times, time_at
 from rag_context.ingest.chunking.chunker import split, split_body
-from rag_context.ingest.chunking.prose import Speech, body_start, conversation, fences, sections
+from rag_context.ingest.chunking.prose import body_start, fences, sections, speech_of
 from rag_context.ingest.chunking.syntax import Outline, marks
 from rag_context.ports.models import Tokenizer
 
@@ -103,10 +103,7 @@ def origin_of(document: DocumentInput) -> Origin:
         return document.origin
     names: set[str] = set()
     if document.content_type == documents.CHAT:
-        text = document.content
-        names = {_stated_speaker(document.metadata)} - {""} or Speech(
-            text, conversation(text, fences(text)).turns
-        ).names
+        names = {_stated_speaker(document.metadata)} - {""} or speech_of(document.content).names
     return provenance.origin_of(document.content_type, document.source, document.channel, names)
 
 
@@ -125,8 +122,7 @@ def speakers_of(document: Document, spans: Sequence[Span]) -> list[str | None]:
         return [None] * len(spans)
     if speaker := _stated_speaker(document.metadata):
         return [speaker] * len(spans)
-    text = document.content
-    speech = Speech(text, conversation(text, fences(text)).turns)
+    speech = speech_of(document.content)
     return [speech.speaker(span.start, span.end) for span in spans]
 
 

@@ -38,6 +38,9 @@ from rag_context.tracing import span
 STORE_S = 30.0
 """Longest wait for one call of the document store; SQLite's own lock wait is shorter."""
 
+MOST_CUT = 100_000
+"""Pending documents that are known to be cut as they should be; those that are not known are cut again."""
+
 FOLLOW = "Found by keyword search now, vectors follow"
 
 
@@ -90,6 +93,8 @@ class Indexer:
         """Whether the store rejected a write, and no attempt has succeeded since."""
         self._clock = clock
         self._unfinished = UnfinishedVectors()
+        self._cut: set[int] = set()
+        """Pending versions that were cut here for a window: hashes of id, content hash and window."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def index(
@@ -171,7 +176,8 @@ class Indexer:
             stored = await self._documents.stored(id_)
             if stored is not None and stored.indexed:  # by the task that had the lock before
                 return True
-            chunks = await self._preparation.chunks(document)
+            is_cut = hash((id_, document.content_hash, self._preparation.window())) in self._cut
+            chunks = await self._documents.chunks(id_) if is_cut else await self._preparation.chunks(document)
             # Read before embedding: the writer rejects vectors of a model that was replaced meanwhile.
             made_by = self._embedder.model.fingerprint
             made = self._unfinished.of(id_, made_by)
@@ -183,6 +189,7 @@ class Indexer:
             else:
                 done = await trying(lambda: self._writer.rechunk(Version(document, chunks, vectors, made_by)))
             self._unfinished.forget(id_)
+            self._cut.discard(hash((id_, document.content_hash, self._preparation.window())))
             return done
 
     async def complete_beside(self, id_: str, embedder: Embedder, rebuilder: VectorRebuilder) -> bool:
@@ -281,11 +288,16 @@ class Indexer:
                 entry.written = each
             else:
                 entry.document, entry.chunks, entry.terms = each.document, each.chunks, each.terms
+                entry.window = each.window
         entries = [entry for entry in entries if entry.document is not None]
         timeout_s = max(deadline.remaining_s, least_s)  # the time for chunking does not count against the embedder
         await self._embed(entries, Deadline.after(timeout_s, self._clock))
         with span("index.write", {"rag.chunks": sum(len(entry.chunks) for entry in entries)}):
             await self._write(entries)
+        if len(self._cut) > MOST_CUT:
+            self._cut.clear()
+        cut = [(each.identified.id, each.identified.content_hash, each.window) for each in entries if not each.written]
+        self._cut.update(map(hash, cut))
 
     async def _embed(self, entries: Sequence[BatchEntry], deadline: Deadline) -> None:
         """Embed what is not deferred, or leave in each entry why its vectors follow."""

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -89,7 +88,7 @@ class PreparingProcesses:
         sizes = [size for row in found if row is not None for *_, size in row[-1]]
         blobs = iter([packed[start:end] for start, end in pairwise(accumulate(sizes, initial=0))])
         return [
-            None if row is None else _received(document, row, [next(blobs) for _ in row[-1]], task.now)
+            None if row is None else _received(document, row, [next(blobs) for _ in row[-1]], task)
             for document, row in zip(task.documents, found, strict=True)
         ]
 
@@ -118,7 +117,7 @@ def _row(document: DocumentInput, task: Task, tokenizer: Tokenizer, packed: list
         if known.redactions:
             return None
         done = prepared(known, tokenizer, task.window, task.now)
-        counted = [packed_terms(terms(chunk.searchable)) for chunk in done.chunks]
+        counted = done.terms or [packed_terms(terms(chunk.searchable)) for chunk in done.chunks]
         chunks = [_chunk_row(chunk, *each) for chunk, each in zip(done.chunks, counted, strict=True)]
         packed += [words for _, words in counted]
         made = done.document
@@ -134,10 +133,10 @@ def _chunk_row(chunk: Chunk, length: int, words: bytes) -> list[object]:
     ]
 
 
-def _received(document: DocumentInput, row: list[Any], packed: Sequence[bytes], now: datetime) -> Identified:
+def _received(document: DocumentInput, row: list[Any], packed: Sequence[bytes], task: Task) -> Identified:
     origin, title, occurred, similarity, rows = row
     known = identified(replace(document, origin=Origin(origin)), None)
-    made = stored_document(known, now, title, moment(occurred), similarity)
+    made = stored_document(known, task.now, title, moment(occurred), similarity)
     chunks = [
         Chunk(
             id_,
@@ -167,4 +166,4 @@ def _received(document: DocumentInput, row: list[Any], packed: Sequence[bytes], 
         ) in (enumerate(rows))
     ]
     lengths = [length for *_, length, _size in rows]
-    return replace(known, prepared=Prepared(made, chunks, list(zip(lengths, packed, strict=True))))
+    return replace(known, prepared=Prepared(made, chunks, task.window, list(zip(lengths, packed, strict=True))))

@@ -118,6 +118,13 @@ class Redactor:
         )
         return clean, counts
 
+    def finds_none(self, documents: Sequence[DocumentInput]) -> bool:
+        """Whether `document` would change or reject none of these, by one pass over all; False where that may be."""
+        if any(each.tenant != DEFAULT_TENANT for each in documents):
+            return False
+        given = (_texts({"content": each.content, **_labels(each)}) for each in documents)
+        return self.mode is RedactionMode.OFF or not redact("\n\n".join(chain.from_iterable(given))).found
+
     def fields(self, fields: Mapping[str, Json]) -> tuple[dict[str, Any], Mapping[str, int]]:
         """Values of named fields as they may be stored, and how many secrets of each kind were taken out.
 

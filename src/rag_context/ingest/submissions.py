@@ -25,7 +25,7 @@ from rag_context.domain.documents import (
 )
 from rag_context.domain.journal import PLAIN, Revision
 from rag_context.domain.provenance import event_time, has_other_origin, has_other_time
-from rag_context.domain.text import terms
+from rag_context.domain.text import packed_terms, terms
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendError, ForgottenError
 from rag_context.ingest.chunk_context import chunks_of, origin_of, similarity_hash, title_of
@@ -33,7 +33,7 @@ from rag_context.ingest.chunking.syntax import Outline, marks
 from rag_context.ingest.redaction import Redactor
 from rag_context.ports.models import Embedder, Tokenizer
 from rag_context.ports.writing import Version
-from rag_context.resilience.admission import Computing
+from rag_context.resilience.admission import LONG_CHARS, Computing
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -102,10 +102,11 @@ class Identified:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A document as it will be stored, its chunks, and their terms where they are known (`Version.terms`)."""
+    """A document as it will be stored, its chunks, for which window they were cut, and their terms if known."""
 
     document: Document
     chunks: Sequence[Chunk]
+    window: int
     terms: Sequence[tuple[int, bytes]] | None = None
 
 
@@ -136,6 +137,7 @@ class BatchEntry:
     stored: Stored | None = None
     document: Document | None = None
     chunks: Sequence[Chunk] = ()
+    window: int = 0
     terms: Sequence[tuple[int, bytes]] | None = None
     vectors: Matrix | None = None
     made_by: str | None = None
@@ -225,7 +227,7 @@ class Preparation:
         if self._ahead is not None and path is not None and all(each.is_deferred for each in submissions):
             made = await self._ahead(Task(path, self.window(), self._redactor, self._now(), documents))
         left = [document for document, known in zip(documents, made, strict=True) if known is None]
-        work = partial(attempted, partial(identified, redactor=self._redactor), left)
+        work = partial(_identified_together, left, self._redactor)
         here = iter(await self._computing.run(work, chars=sum(len(each.content) for each in left)) if left else ())
         return [next(here) if known is None else known for known in made]
 
@@ -255,6 +257,12 @@ class Preparation:
         return prepared(known, self._embedder.tokenizer, self.window(), self._now(), self._outline)
 
 
+def _identified_together(documents: Sequence[DocumentInput], redactor: Redactor) -> list[Identified | Exception]:
+    # One pass over all of them finds nothing in most batches.
+    is_clean = sum(len(each.content) for each in documents) <= LONG_CHARS and redactor.finds_none(documents)
+    return attempted(partial(identified, redactor=None if is_clean else redactor), documents)
+
+
 def identified(document: DocumentInput, redactor: Redactor | None) -> Identified:
     """A document without its secrets, and which one it is. Raises: InvalidInputError."""
     clean, redactions = (document, {}) if redactor is None else redactor.document(document)
@@ -268,9 +276,11 @@ def prepared(known: Identified, tokenizer: Tokenizer, window: int, now: datetime
     """A document as it will be stored, with its chunks; blocking."""
     submitted = known.document
     title = title_of(submitted.content, submitted.source, submitted.content_type, submitted.metadata, submitted.channel)
-    similarity = similarity_hash(terms(submitted.content))
-    document = stored_document(known, now, title, event_time(submitted, now), similarity)
-    return Prepared(document, chunks_of(document, tokenizer, window, outline))
+    words = terms(submitted.content)
+    document = stored_document(known, now, title, event_time(submitted, now), similarity_hash(words))
+    chunks = chunks_of(document, tokenizer, window, outline)
+    is_whole = len(chunks) == 1 and chunks[0].searchable == submitted.content
+    return Prepared(document, chunks, window, [packed_terms(words)] if is_whole else None)
 
 
 def stored_document(known: Identified, now: datetime, title: str, occurred_at: datetime, similarity: int) -> Document:

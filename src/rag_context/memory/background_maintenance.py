@@ -51,9 +51,9 @@ SWEEP_BATCH = 100
 SWEEP_TOGETHER = 4
 """Pending documents that are completed at once when a caller waits for the result."""
 
-SWEEP_BESIDE = 1
-"""Pending documents that are completed at once in the background: a store that has just restarted is still slow, and
-searches come first."""
+SWEEP_BESIDE = 2
+"""Pending documents that are completed at once in the background: while one is read and stored, the model has another.
+No more: a store that has just restarted is still slow, and searches come first."""
 
 
 class Duties(Enum):

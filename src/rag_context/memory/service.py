@@ -51,6 +51,7 @@ from rag_context.memory.meters import Meters, Readings
 from rag_context.memory.rebuilding import Rebuilding
 from rag_context.memory.review import Review
 from rag_context.memory.search_fetch import SearchFetch
+from rag_context.memory.single_writes import SingleWrites
 from rag_context.memory.telemetry import TIME_RANGES, Recorder, Telemetry, describe, describe_indexing
 from rag_context.ports.models import CONFIRMED, Tokenizer
 from rag_context.ports.reading import MetricsStore
@@ -165,6 +166,7 @@ class Service:
         self._now = now
         self._counts = Counts(0, 0, 0, 0)
         self._progress = IndexingProgress(clock)
+        self._single = SingleWrites(dependencies.admissions.writes, self._submit)
         backends = dependencies.backends
         self._embedder = backends.embedding.guard(backends.embedder, SLICE_S)
         self._documents = backends.document_store.guard(backends.documents, STORE_S)
@@ -360,8 +362,10 @@ class Service:
     async def index(self, request: IndexRequest, context: CallContext) -> IndexResponse:
         """Index a document. Raises: InvalidInputError, BackendError (nothing changed; OverloadedError: not begun)."""
         started = self._clock()
-        async with self._dependencies.admissions.writes.admitted():
-            (receipt,) = await self._index([request], context.request_id)
+        submitted = await self._submission(request)
+        if isinstance(submitted, RagContextError):
+            raise submitted
+        receipt = await self._single.index(submitted, context.request_id)
         if isinstance(receipt, Exception):
             raise receipt
         return mappers.index_response(receipt, (self._clock() - started) * 1000.0)
@@ -375,7 +379,8 @@ class Service:
             self._dependencies.maintenance.delay_sweep()
         # Waits without a limit: the stream is read no faster than its documents are indexed.
         async with self._dependencies.admissions.writes.admitted_in_turn():
-            results = await self._index(lines, request_id, BULK_S)
+            given = [await self._submission(line) for line in lines]
+            results = await self._submit(given, [request_id] * len(lines), BULK_S)
         return [mappers.bulk_result(result, line.source) for line, result in zip(lines, results, strict=True)]
 
     async def missing(self, request: VersionsRequest) -> VersionsResponse:
@@ -597,20 +602,15 @@ class Service:
         known = partial(parts.chain.state_of, query.where.tenant)
         return await parts.cache.answered(query, known, search, parts.look, provenance)
 
-    async def _index(
-        self, requests: Sequence[IndexRequest], request_id: str, at_least_s: float = 0.0
-    ) -> list[Receipt | Exception]:
-        return await self._submit([await self._submission(request) for request in requests], request_id, at_least_s)
-
     async def _correction(self, submitted: Submission, request_id: str) -> Receipt:
         async with self._dependencies.admissions.writes.admitted():
-            (receipt,) = await self._submit([submitted], request_id)
+            (receipt,) = await self._submit([submitted], [request_id])
         if isinstance(receipt, Exception):
             raise receipt
         return receipt
 
     async def _submit(
-        self, given: Sequence[Submission | RagContextError], request_id: str, at_least_s: float = 0.0
+        self, given: Sequence[Submission | RagContextError], request_ids: Sequence[str], at_least_s: float = 0.0
     ) -> list[Receipt | Exception]:
         with span("index") as traced:
             if self._bounds is not None:
@@ -622,7 +622,7 @@ class Service:
         if (hooks := self._dependencies.hooks) is not None:
             hooks.digests.change(tag for each in submitted for tag in each.document.metadata.tags)
         results = results if self._bounds is None else [await self._known_to_key(each) for each in results]
-        for result in results:
+        for result, request_id in zip(results, request_ids, strict=True):
             if isinstance(result, BackendError):
                 self._recorder.error("index", result, request_id)
                 self._dependencies.health.invalidate_writes()

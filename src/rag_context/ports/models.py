@@ -22,7 +22,8 @@ class Tokenizer(Protocol):
     """Its file, from which another process can load the same; None: it exists in this process only."""
 
     splits_at_spaces: bool = False
-    """Whether white space parts tokens whatever stands around it: a stretch between spaces has its tokens alone too."""
+    """Whether white space parts tokens whatever stands around it, so that a stretch between spaces has the same ones
+    alone; and no token of ASCII is shorter than a character."""
 
     def offsets(self, text: str) -> Sequence[tuple[int, int]]:
         """Character span of every token of `text`, in order; special tokens excluded, nothing truncated."""

@@ -327,7 +327,7 @@ class IndexingSettings(values.Section):
     )
     max_file_bytes: values.Bytes = Field(default=ByteSize(MIB), gt=0, description="Maximum size of a file.")
     concurrency: int = Field(
-        default=5, ge=1, le=64, description="Batches of up to 16 documents that a bulk run indexes at once."
+        default=5, ge=1, le=64, description="Batches of up to 32 documents that a bulk run indexes at once."
     )
     include: values.Names = Field(default=(), description="Patterns of files to index although they look generated.")
     roots: values.Names = Field(

@@ -19,7 +19,7 @@ from itertools import islice
 
 from rag_context.domain import documents
 from rag_context.ingest.chunking import code, prose
-from rag_context.ingest.chunking.prose import Speech
+from rag_context.ingest.chunking.prose import speech_of
 from rag_context.ingest.chunking.syntax import Outline, marks
 from rag_context.ingest.chunking.text_blocks import (
     Boundary,
@@ -71,7 +71,7 @@ class Packer:
         covered, end = stretch
         start = covered
         while covered < end:
-            fits = self._ruler.count(start, end) <= self._sizes.max_tokens
+            fits = self._ruler.fits(start, end, self._sizes.max_tokens)
             cut = end if fits else self._cut(covered, self._limit(start, covered, end))
             fitted = self._ruler.fitting(start, cut, self._sizes.max_tokens)
             # The overlap fills the piece by itself: it is left out, so that every piece gets further.
@@ -83,6 +83,8 @@ class Packer:
                 space = _SPACE.match(self._text, fitted)
                 cut = min(end, space.end() if space else fitted)
             yield start, cut
+            if cut >= end:
+                return
             start, covered = self._overlap_start(start, cut), cut
 
     def _limit(self, start: int, covered: int, end: int) -> int:
@@ -208,8 +210,8 @@ def _chat(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
 
     A chunk that begins inside a turn is headed by its speaker, one without a stamp of time by the last.
     """
-    fences = prose.fences(ruler.text)
-    conversation = prose.conversation(ruler.text, fences)
+    fences, speech = prose.fences(ruler.text), speech_of(ruler.text)
+    conversation = speech.said
     blocks = conversation.turns
     boundaries = _merged(prose.boundaries(ruler.text, fences), blocks, Strength.TURN)
     starts = [block.start for block in blocks]
@@ -222,7 +224,7 @@ def _chat(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
         return " ".join([*(() if has_stamp else (conversation.clocks[turn],)), *speaker])
 
     packer = Packer(ruler, boundaries, sizes)
-    stretches = Speech(ruler.text, blocks).stretches()
+    stretches = speech.stretches()
     if len(stretches) > MOST_PARTS:
         stretches = [(0, len(ruler.text))]
     pieces = [piece for stretch in stretches for piece in packer.pieces(stretch)]

@@ -192,6 +192,19 @@ def conversation(text: str, fences: Sequence[Range] = ()) -> ConversationText:
     return ConversationText(blocks, [clock for _, _, clock in found])
 
 
+READ_ONCE_CHARS = 4_096
+"""Messages are mostly shorter: what was read of the last ones is kept, since each step needs it."""
+
+
+def speech_of(text: str) -> "Speech":
+    """Who says what in a conversation."""
+    return _short_speech(text) if len(text) <= READ_ONCE_CHARS else _speech(text)
+
+
+def _speech(text: str) -> "Speech":
+    return Speech(text, conversation(text, fences(text)))
+
+
 class Speech:
     """Who says which part of a conversation, and where it is cut.
 
@@ -199,9 +212,10 @@ class Speech:
     them said. Between people every message is a chunk; only short ones of one speaker, one after the other, share one.
     """
 
-    def __init__(self, text: str, turns: Sequence[TextBlock]) -> None:
+    def __init__(self, text: str, said: ConversationText) -> None:
+        self.said = said
         # Not `replace`, which takes several times as long: two megabytes can be half a million turns.
-        blocks = [TextBlock(turn.start, turn.end, _speakers(turn.path)) for turn in turns]
+        blocks = [TextBlock(turn.start, turn.end, _speakers(turn.path)) for turn in said.turns]
         if len(blocks) > 1 and not blocks[0].path and not text[body_start(text) : blocks[0].end].strip():
             blocks = [replace(blocks[1], start=0), *blocks[2:]]  # front matter has no speaker
         names = {name for block in blocks for name in block.path}
@@ -238,6 +252,9 @@ class Speech:
         if len(speakers) != 1:
             return None
         return next(iter(speakers.pop()), None)
+
+
+_short_speech = lru_cache(64)(_speech)
 
 
 @lru_cache(4096)

@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cached_property
 from typing import NamedTuple
 
 from rag_context.domain.text import pieces
@@ -40,9 +41,18 @@ class Ruler:
         self.text = text
         self._tokenizer = tokenizer
         self._tokens = 0
-        # Piece by piece: the spans of two megabytes take 250 MB.
-        self.token_starts = array("I", _token_starts(text, self._spans()))
+        # Of plain text no token is shorter than a character.
+        self._is_plain = tokenizer.splits_at_spaces and text.isascii()
+
+    @cached_property
+    def token_starts(self) -> "array[int]":
         """Where each counted token begins, ascending, in characters."""
+        # Piece by piece: the spans of two megabytes take 250 MB.
+        return array("I", _token_starts(self.text, self._spans()))
+
+    def fits(self, start: int, end: int, tokens: int) -> bool:
+        """Whether so many tokens begin in `text[start:end]`, or fewer; a short text is not tokenised for it."""
+        return (self._is_plain and end - start <= tokens) or self.count(start, end) <= tokens
 
     def _spans(self) -> Iterator[tuple[int, int]]:
         for piece, end in pieces(self.text):
@@ -75,10 +85,11 @@ class Ruler:
         can make more tokens of its halves than the whole word had. One character is never cut.
         """
         while end - start > 1:
-            piece = self.text[start:end]
-            if len(piece) == len(self.text) and self._tokens <= tokens:  # measured already, with the white space
+            if self._tokenizer.splits_at_spaces and self._is_apart(start, end) and self.fits(start, end, tokens):
                 break
-            if self._tokenizer.splits_at_spaces and self._is_apart(start, end) and self.count(start, end) <= tokens:
+            piece = self.text[start:end]
+            # Measured already, with the white space.
+            if len(piece) == len(self.text) and self.token_starts and self._tokens <= tokens:
                 break
             # Nearly every piece fits at once, and counting is cheaper than making spans.
             (count,) = self._tokenizer.count([piece.strip()])

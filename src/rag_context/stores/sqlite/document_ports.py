@@ -87,8 +87,12 @@ class SqliteDocuments:
         return result
 
     async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
-        chars = sum(len(version.document.content) for version in versions)
-        analysed = await self._computing.run(lambda: [changes.analysed_terms(each) for each in versions], chars=chars)
+        chars = sum(len(version.document.content) for version in versions if version.terms is None)
+
+        def analyse() -> list[Sequence[tuple[int, bytes]]]:
+            return [changes.analysed_terms(each) for each in versions]
+
+        analysed = await self._computing.run(analyse, chars=chars) if chars else analyse()
         cause = Cause.now()
         writes = [
             partial(journal.write_recorded, version, each, cause)
