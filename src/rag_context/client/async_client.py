@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 from rag_context.api import changes, stored_documents
 from rag_context.api.index import BulkReceipt, IndexResponse
@@ -176,10 +176,19 @@ class AsyncClient:
         return await self._run(memory.GET, {"document_id": document_id, **tenant}, request_id)
 
     async def list(
-        self, *, limit: int = 20, cursor: str | None = None, request_id: str | None = None, **filters: Unpack[Filters]
+        self,
+        *,
+        limit: int = 20,
+        cursor: str | None = None,
+        facets: bool = False,
+        request_id: str | None = None,
+        **filters: Unpack[Filters],
     ) -> stored_documents.ListResponse:
-        """One page of documents, newest first; `cursor` is the `next_cursor` of the page before."""
-        return await self._run(memory.LIST, {"limit": limit, "cursor": cursor, **filters}, request_id)
+        """One page of documents, newest first, and with `facets` how many have which value of a field.
+
+        `cursor` is the `next_cursor` of the page before.
+        """
+        return await self._run(memory.LIST, {"limit": limit, "cursor": cursor, "facets": facets, **filters}, request_id)
 
     async def list_all(
         self, *, request_id: str | None = None, **filters: Unpack[Filters]
@@ -223,13 +232,16 @@ class AsyncClient:
         document_id: str | None = None,
         source: str | None = None,
         reason: str | None = None,
+        tags: Sequence[str] | None = None,
+        pinned: bool | None = None,
         agent: str | None = None,
         request_id: str | None = None,
         **tenant: Unpack[TenantOptions],
     ) -> changes.CorrectResponse:
         """Store the right version of the document that one of the first two names; the wrong one is hidden."""
         named = {"document_id": document_id, "source": source, "reason": reason, "agent": agent}
-        return await self._run(memory.CORRECT, {"content": content, **named, **tenant}, request_id)
+        kept = {"tags": None if tags is None else list(tags), "pinned": pinned}
+        return await self._run(memory.CORRECT, {"content": content, **named, **kept, **tenant}, request_id)
 
     async def history(
         self, document_id: str, *, request_id: str | None = None, **tenant: Unpack[TenantOptions]
@@ -264,13 +276,14 @@ class AsyncClient:
         dry_run: bool = False,
         purge: bool = False,
         confirm: bool = False,
+        clear_queries: bool = False,
         reason: str | None = None,
         request_id: str | None = None,
         **options: Unpack[ForgetOptions],
     ) -> changes.ForgetResponse:
         """Forget the documents that exactly one of the options names, or say which; `purge` removes them for good."""
-        fields = {"dry_run": dry_run, "purge": purge, "confirm": confirm, "reason": reason, **options}
-        return await self._run(memory.FORGET, fields, request_id)
+        flags = {"dry_run": dry_run, "purge": purge, "confirm": confirm, "clear_queries": clear_queries}
+        return await self._run(memory.FORGET, {**flags, "reason": reason, **options}, request_id)
 
     async def reindex(
         self, *, force: bool = False, status_only: bool = False, wait: bool = False, request_id: str | None = None
@@ -286,10 +299,16 @@ class AsyncClient:
         """How the system is."""
         return await self._run(memory.HEALTH, {}, request_id)
 
-    async def stats(self, time_range: timedelta | TimeRange = "24h", *, request_id: str | None = None) -> StatsResponse:
+    async def stats(
+        self,
+        time_range: timedelta | TimeRange = "24h",
+        *,
+        include: Literal["recent"] | None = None,
+        request_id: str | None = None,
+    ) -> StatsResponse:
         """What the searches of a span add up to; a timedelta is rounded up to 1h, 24h or 7d, and else is 30d."""
         named = time_range_of(time_range) if isinstance(time_range, timedelta) else time_range
-        return await self._run(memory.STATS, {"time_range": named}, request_id)
+        return await self._run(memory.STATS, {"time_range": named, "include": include}, request_id)
 
     async def call(self, tool: str, /, *, request_id: str | None = None, **arguments: object) -> dict[str, Json]:
         """Run any tool by its name, with arguments and answer as they are on the wire.

@@ -1,1 +1,0 @@
-"""Nothing is generated any more: the client for threads runs the methods of the one for coroutines."""
