@@ -90,3 +90,10 @@ def test_settings_on_the_pages_exist(page: Path) -> None:
     named = set(re.findall(rf"`((?:{sections})\.[a-z_]+)`", page.read_text(encoding="utf-8")))
 
     assert named - {"server.json", "projects.db", "hooks.json", "chat.message"} <= set(KEYS)
+
+
+def test_the_pages_for_users_are_few_words() -> None:
+    pages = [page.read_text(encoding="utf-8") for page in (HERE / "docs").glob("*.md")]
+    written = [page for page in pages if not page.startswith("<!-- Generated")]
+
+    assert sum(len(page.split()) for page in written) <= 35_000

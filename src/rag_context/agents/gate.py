@@ -1,6 +1,6 @@
 """What is worth saying to an agent unasked: judges what a search returned for a prompt, or before an action.
 
-One score cannot tell (docs/hooks.md has the curve). What counts is what a passage is, of which project, and by whom;
+One score cannot tell (docs/design/gate.md has the curve). What counts is what a passage is, of which project, by whom;
 for a prompt how far it stands out among the project's passages, and which of the prompt's terms and names it holds;
 before an action, whether it speaks of that file or command. Everything else is withheld, each with the reason.
 """
