@@ -71,14 +71,15 @@ def test_a_backup_comes_back(source: Commands, target: Commands) -> None:
     assert target("check").out == "sound · 2 documents in 2 chunks, 0 pending\n"
     again = target("import", "backup.jsonl", "--json")
     assert again.json() == {
-        "new": 0, "replaced": 0, "completed": 0, "unchanged": 2, "kept": 0, "pending": 0, "broken": 0, "complete": True,
+        "new": 0, "replaced": 0, "completed": 0, "unchanged": 2, "kept": 0, "pending": 0, "broken": 0,
+        "changes_left": 0, "complete": True,
     }  # fmt: skip
 
 
 def test_it_goes_through_pipes(source: Commands, target: Commands) -> None:
     exported = source("export", "-", "--json")
     assert json.loads(exported.err) == {"documents": 2, "pending": 0, "chunks": 2}
-    assert len(exported.lines()) == 4
+    assert len(exported.lines()) == 5
     imported = fed(target, exported.out, "import", "-")
     assert (imported.status, imported.err) == (0, "2 new\n")
 
@@ -121,12 +122,12 @@ def test_without_a_model_documents_wait_for_their_vectors(source: Commands, targ
 
 
 def test_a_broken_line_is_named_and_the_rest_comes_in(source: Commands, target: Commands) -> None:
-    header, first, *rest = source("export", "-").out.splitlines(keepends=True)
-    imported = fed(target, "".join([header, "nonsense\n", *rest]), "import", "-")
+    header, changes, first, *rest = source("export", "-").out.splitlines(keepends=True)
+    imported = fed(target, "".join([header, changes, "nonsense\n", *rest]), "import", "-")
     assert imported.status == 1
-    assert "line 2: Not valid JSON" in imported.err
+    assert "line 3: Not valid JSON" in imported.err
     assert "1 new, 1 broken" in imported.err
-    whole = fed(target, "".join([header, first, *rest]), "import", "-")
+    whole = fed(target, "".join([header, changes, first, *rest]), "import", "-")
     assert (whole.status, whole.err) == (0, "1 new, 1 unchanged\n")
 
 

@@ -278,7 +278,7 @@ class TestRoundTrip:
         )
         await index.put(first, second)
         header, *documents, footer = lines_of(await index.export())
-        assert (header["format"], header["version"], header["documents"]) == ("rag-context-export", 2, 2)
+        assert (header["format"], header["version"], header["documents"]) == ("rag-context-export", 3, 2)
         assert (header["model"]["name"], header["model"]["dimension"]) == ("fake", 16)
         assert header["exportedAt"] == "2026-03-01T12:00:00Z"
         assert footer == {"end": True, "documents": 2}
@@ -566,8 +566,8 @@ class TestBroken:
         self, indexes: Indexes, export: bytes
     ) -> None:
         target = await indexes.memory()
-        with pytest.raises(InvalidInputError, match=r"format 3, and this version reads up to 2: upgrade"):
-            await target.take(changed(export, 1, version=3, surprise=True))
+        with pytest.raises(InvalidInputError, match=r"format 4, and this version reads up to 3: upgrade"):
+            await target.take(changed(export, 1, version=4, surprise=True))
         assert (await target.documents.counts()).documents == 0
 
 

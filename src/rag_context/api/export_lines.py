@@ -8,9 +8,10 @@ from rag_context.api.index import MessageTimeFields
 from rag_context.api.parsing import read_json
 from rag_context.api.wire import Count, DeclaredRequest, Instant, OriginName, WireRequest
 from rag_context.domain.documents import TEXT_FIELDS
+from rag_context.domain.journal import Action
 from rag_context.errors import InvalidInputError
 
-VERSION = 2
+VERSION = 3
 """Grows with every change that an older reader could not follow."""
 
 Line = TypeVar("Line", bound="ExportLine")
@@ -105,6 +106,55 @@ class ExportedDocument(ExportLine):
     origin: Annotated[OriginName | None, Field(description="Absent in exports of earlier versions")] = None
     chunks: list[ExportedChunk]
     vectors: str | None = None
+
+
+class ExportedTombstone(ExportLine):
+    """What was forgotten: the id of a document, and a hash of its content."""
+
+    identity: str
+    content: str | None = None
+    at: Instant
+
+
+class ExportedEntry(ExportLine):
+    """A change. `moves` are places before and after: id, content hash, shelf, and what took its place."""
+
+    sequence: int
+    at: Instant
+    by: str
+    action: Action
+    project: str = ""
+    branch: str = ""
+    path_hash: str = ""
+    moves: list[list[JsonValue]]
+    reason: str | None = None
+    undoes: int | None = None
+
+
+class ExportedLink(ExportLine):
+    """What the journal knows of a stored document."""
+
+    id: str
+    content_hash: str
+    project: str = ""
+    branch: str = ""
+    path_hash: str = ""
+    source: str
+    timestamp: Instant
+    superseded_by: str | None = None
+    reason: str | None = None
+    superseded_at: Instant | None = None
+    expires_at: Instant | None = None
+    pinned: bool = False
+
+
+class ExportedChanges(ExportLine):
+    """A part of the journal. Tombstones and entries stand before the documents, links behind them."""
+
+    changes: Literal[True] = True
+    tombstones: tuple[ExportedTombstone, ...] = ()
+    entries: tuple[ExportedEntry, ...] = ()
+    links: tuple[ExportedLink, ...] = ()
 
 
 class ExportFooter(ExportLine):

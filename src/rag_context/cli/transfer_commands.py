@@ -110,7 +110,7 @@ def import_index(options: ImportOptions) -> ExitCode:
         imported = run_to_end(_import(settings, options, source, console))
     if options.as_json:
         outcomes = {outcome.value: imported.outcomes[outcome] for outcome in ImportOutcome}
-        rest = {"pending": imported.pending, "broken": imported.broken, "complete": imported.complete}
+        rest = {name: getattr(imported, name) for name in ("pending", "broken", "changes_left", "complete")}
         console.line(json.dumps({**outcomes, **rest}))
     else:
         _summarise(imported, console)
@@ -187,6 +187,9 @@ def _summarise(imported: Imported, console: Console) -> None:
     console.note(*separated(parts or [("Nothing came in.", "yellow")]))
     if imported.outcomes[ImportOutcome.KEPT]:
         console.note("--overwrite puts the versions of the export in place of newer ones.")
+    if imported.changes_left:
+        left = counted(imported.changes_left, "entry", "entries")
+        console.warning(f"{left} of the log and of what was forgotten were left out: these stores keep no log.")
     if imported.pending:
         console.note(
             f"{counted(imported.pending, 'document')} wait for their vectors: keyword search finds them, and they are "

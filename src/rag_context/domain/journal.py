@@ -153,6 +153,29 @@ class Link:
         is_same = self.tenant == document.tenant and self.place.content_hash == document.content_hash
         return not is_same or revision.changes_more
 
+    @property
+    def says_something(self) -> bool:
+        """Whether the journal knows more of it than where it is visible."""
+        return self.place.shelf is not None or self.is_pinned or self.expires_at is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """What was forgotten: the id of the document, and the `content_key` of its content."""
+
+    identity: str
+    content: str | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A part of what a journal holds, to be taken over by that of another index."""
+
+    tombstones: tuple[Tombstone, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    links: tuple[Link, ...] = ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Protocol, TypeAlias
 
 from rag_context.domain.documents import Chunk, Document, FileEntry, ProjectRecord, Shelf, StoredVectors, Tenant
-from rag_context.domain.journal import PLAIN, Action, Change, Entry, Held, Link, Revision, Selection
+from rag_context.domain.journal import PLAIN, Action, Change, Entry, Held, History, Link, Revision, Selection, Tombstone
 from rag_context.domain.reports import Injection, IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 
@@ -116,6 +116,23 @@ class Journal(Protocol):
 
     async def forgotten(self, documents: Mapping[str, str | None]) -> set[str]:
         """Which of these documents were forgotten: their ids, each with its `content_key`."""
+        ...
+
+    async def tombstones(self, after: str, limit: int) -> list[Tombstone]:
+        """What was forgotten, by identity; those after one."""
+        ...
+
+    async def recorded(self, after: int, limit: int) -> list[Entry]:
+        """The entries about all tenants, oldest first; those after a sequence."""
+        ...
+
+    async def take_over(self, history: History, sequences: dict[int, int]) -> None:
+        """Add what another index recorded; what is here already stays as it is.
+
+        Args:
+            history: its links are of documents that are stored here; other ones are left out.
+            sequences: by the sequence of an entry there, its sequence here. Later calls need those of earlier ones.
+        """
         ...
 
     async def due(

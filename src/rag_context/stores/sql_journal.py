@@ -12,8 +12,20 @@ from hashlib import sha256
 from typing import Any, Protocol, TypeVar
 
 from rag_context.domain import journal
-from rag_context.domain.documents import DEFAULT_TENANT, Shelf, Tenant, microseconds, moment
-from rag_context.domain.journal import Action, Cause, Change, Entry, Held, Link, Location, Move, Selection
+from rag_context.domain.documents import DEFAULT_TENANT, Shelf, Tenant, microseconds, moment, utc_now
+from rag_context.domain.journal import (
+    Action,
+    Cause,
+    Change,
+    Entry,
+    Held,
+    History,
+    Link,
+    Location,
+    Move,
+    Selection,
+    Tombstone,
+)
 from rag_context.errors import ForgottenError
 from rag_context.ports.writing import Version
 
@@ -86,6 +98,15 @@ WHERE d.id = $1
 _FORGET = """
 INSERT INTO {schema}tombstones VALUES ($1, $2, $3)
 ON CONFLICT (identity) DO UPDATE SET content = excluded.content, at = excluded.at
+"""
+
+_HAVE = "SELECT seq FROM {schema}journal WHERE at = $1 AND actor = $2 AND action = $3 AND moves = $4"
+
+_TAKE_OVER = """
+UPDATE {schema}documents SET pinned = pinned OR $2, expires_at = coalesce(expires_at, CAST($3 AS bigint)),
+    shelved_at = coalesce(shelved_at, CAST($4 AS bigint)), superseded_reason = coalesce(superseded_reason, $5),
+    superseded_by = coalesce(superseded_by, (SELECT {key} FROM {schema}documents WHERE id = $6))
+WHERE id = $1
 """
 
 _ALL_SEQUENCES = 1 << 62
@@ -197,6 +218,22 @@ class SqlJournal:
 
     async def forgotten(self, documents: Mapping[str, str | None]) -> set[str]:
         return await self._database.read(lambda tables: forgotten(tables, documents))
+
+    async def tombstones(self, after: str, limit: int) -> list[Tombstone]:
+        statement = (
+            "SELECT identity, content, at FROM {schema}tombstones WHERE identity > $1 ORDER BY identity LIMIT $2"
+        )
+        rows = await self._database.read(lambda tables: tables.fetch(statement, after, limit))
+        return [Tombstone(identity, content, moment(at)) for identity, content, at in rows]
+
+    async def recorded(self, after: int, limit: int) -> list[Entry]:
+        statement = f"{_ENTRIES} WHERE j.seq > $1 ORDER BY j.seq LIMIT $2"
+        return list(map(_entry, await self._database.read(lambda tables: tables.fetch(statement, after, limit))))
+
+    async def take_over(self, history: History, sequences: dict[int, int]) -> None:
+        taken = dict(sequences)
+        await self._database.write(lambda tables: _take_over(tables, history, taken))
+        sequences |= taken
 
     async def due(
         self, now: datetime, kept_since: Mapping[str, datetime], trashed_before: datetime, limit: int
@@ -375,6 +412,34 @@ async def _require_not_forgotten(tables: JournalTables, version: Version) -> Non
         await tables.execute("DELETE FROM {schema}tombstones WHERE identity = $1 OR content = $2", document.id, key)
     elif await tables.fetch("SELECT 1 FROM {schema}tombstones WHERE identity = $1 OR content = $2", document.id, key):
         raise ForgottenError(document.id)
+
+
+async def _take_over(tables: JournalTables, history: History, sequences: dict[int, int]) -> None:
+    for tombstone in history.tombstones:
+        await tables.execute(_FORGET, tombstone.identity, tombstone.content, microseconds(tombstone.at))
+    for entry in history.entries:
+        at = microseconds(entry.at)
+        have = await tables.fetch(_HAVE, at, entry.by, entry.action.value, moves_text(entry.moves))
+        change = Change(entry.action, entry.tenant, entry.moves, entry.by, entry.at, entry.reason)
+        undone = None if entry.undoes is None else sequences.get(entry.undoes)
+        noted = have[0][0] if have else (await _note(tables, replace(change, undoes=undone))).sequence
+        sequences[entry.sequence] = noted
+    links = {link.place.id: link for link in history.links}
+    here = await _links(tables, _BY_ID, list(links))
+    for id_, link in links.items():
+        place = link.place
+        if id_ not in here or (here[id_].place.content_hash, here[id_].place.shelf) != (
+            place.content_hash,
+            place.shelf,
+        ):
+            continue
+        # Its days in the trash begin again.
+        shelved_at = utc_now() if place.shelf is Shelf.TRASH else link.superseded_at
+        times = [None if at is None else microseconds(at) for at in (link.expires_at, shelved_at)]
+        await tables.execute(_TAKE_OVER, id_, link.is_pinned, *times, link.reason, place.superseded_by)
+        if place.shelf is not None:  # indexes in memory follow the chunks
+            ((number,),) = await tables.fetch("SELECT {key} FROM {schema}documents WHERE id = $1", id_)
+            await tables.move(number, id_, id_, link.tenant)
 
 
 async def _drop_reasons(tables: JournalTables, document_ids: Collection[str]) -> None:

@@ -15,7 +15,8 @@ from rag_context.domain.documents import Chunk, Shelf, Stored, utc_now
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendUnavailableError
 from rag_context.ports.reading import DocumentStore, VectorStore
-from rag_context.ports.writing import ModelRegistry
+from rag_context.ports.writing import Journal, ModelRegistry
+from rag_context.transfer import changes
 from rag_context.transfer.lines import IndexedDocument, document_line, model_line
 
 PAGE = 200
@@ -43,11 +44,13 @@ class Exporter:
         documents: DocumentStore,
         vectors: VectorStore,
         registry: ModelRegistry,
+        journal: Journal | None = None,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._documents = documents
         self._vectors = vectors
         self._registry = registry
+        self._journal = journal
         self._now = now
 
     async def export(
@@ -71,7 +74,11 @@ class Exporter:
         total = (await self._documents.counts()).documents if project is None else None
         header = ExportHeader(exported_at=self._now(), model=model_line(model), project=project, documents=total)
         await put(header.to_json())
+        if self._journal is not None:
+            async for part in changes.earlier(self._journal, project):
+                await put(changes.changes_line(part))
         out = Exported(0, 0, 0)
+        written: list[str] = []
         last = ""
         while page := await self._documents.inventory(last, PAGE):
             last = max(page)
@@ -81,10 +88,16 @@ class Exporter:
                 for entry in read:
                     if entry is not None:
                         await put(await asyncio.to_thread(document_line, entry))
+                        written.append(entry.document.id)
                         out = Exported(
                             out.documents + 1, out.pending + (entry.vectors is None), out.chunks + len(entry.chunks)
                         )
                         on_progress(out.documents, total)
+        if self._journal is not None:
+            for start in range(0, len(written), changes.PAGE):
+                known = await changes.known_of(self._journal, written[start : start + changes.PAGE])
+                if known.links:
+                    await put(changes.changes_line(known))
         await self._check_model(model)
         await put(ExportFooter(documents=out.documents).to_json())
         return out

@@ -11,14 +11,16 @@ from enum import Enum, StrEnum
 from functools import partial
 from typing import BinaryIO
 
-from rag_context.api.export_lines import ExportFooter, ExportHeader, read_header, read_line
+from rag_context.api.export_lines import ExportedChanges, ExportFooter, ExportHeader, read_header, read_line
 from rag_context.domain.documents import Stored
 from rag_context.domain.fingerprints import same_vectors
+from rag_context.domain.journal import History
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendRejectedError, ForgottenError, InvalidInputError
 from rag_context.ports.reading import DocumentStore
-from rag_context.ports.writing import IndexWriter, ModelRegistry, Version
+from rag_context.ports.writing import IndexWriter, Journal, ModelRegistry, Version
 from rag_context.resilience.dependency import retrying
+from rag_context.transfer.changes import read_changes
 from rag_context.transfer.lines import IndexedDocument, model_of, read_document
 
 AT_ONCE = 8
@@ -54,6 +56,8 @@ class Imported:
     outcomes: Counter[ImportOutcome] = field(default_factory=Counter)
     pending: int = 0
     broken: int = 0
+    changes_left: int = 0
+    """Entries, tombstones and pins that this store cannot hold, because it keeps no journal."""
     complete: bool = False
 
     @property
@@ -87,6 +91,7 @@ class Lines:
 
 
 _NO_LINE = (0, b"")
+_CHANGES = b'{"changes":'
 
 
 @dataclass(slots=True)
@@ -109,15 +114,24 @@ class Importer:
         writer: stores; what it acknowledged is durable.
         registry: records the model of the index.
         conflict: what to do with a document of which the index has a newer version.
+        journal: takes over what the journal of the export holds; None where the store has none.
     """
 
     def __init__(
-        self, documents: DocumentStore, writer: IndexWriter, registry: ModelRegistry, conflict: Conflict = Conflict.KEEP
+        self,
+        documents: DocumentStore,
+        writer: IndexWriter,
+        registry: ModelRegistry,
+        conflict: Conflict = Conflict.KEEP,
+        journal: Journal | None = None,
     ) -> None:
         self._documents = documents
         self._writer = writer
         self._registry = registry
         self._conflict = conflict
+        self._journal = journal
+        self._sequences: dict[int, int] = {}
+        self._links: list[History] = []
         self._model: EmbeddingModel | None = None
         self._end: ExportFooter | None = None
 
@@ -157,6 +171,8 @@ class Importer:
         for error in ends:
             if error is not None:
                 raise error
+        for links in self._links:  # of documents, all of which are there now
+            await self.take_over(links)
         run.imported.complete = self._end is not None and self._end.documents == run.imported.lines
         return run.imported
 
@@ -165,6 +181,9 @@ class Importer:
         while not run.is_over:
             async with run.turn:
                 number, line = await asyncio.to_thread(next, run.lines, _NO_LINE)
+                if line.startswith(_CHANGES):  # in turn: what was forgotten stands before the documents
+                    await self._import_changes(number, line, run)
+                    continue
             if not line:
                 return
             try:
@@ -173,6 +192,25 @@ class Importer:
                 run.imported.broken += 1
                 run.on_broken(number, str(error))
             run.on_progress(run.imported)
+
+    async def _import_changes(self, number: int, line: bytes, run: "_Run") -> None:
+        try:
+            history = read_changes(read_line(ExportedChanges, line))
+        except InvalidInputError as error:
+            run.imported.broken += 1
+            run.on_broken(number, str(error))
+            return
+        if self._journal is None:
+            run.imported.changes_left += len(history.tombstones) + len(history.entries) + len(history.links)
+        elif history.links:
+            self._links.append(history)
+        else:
+            await self.take_over(history)
+
+    async def take_over(self, history: History) -> None:
+        """Add what the journal of another index holds, if this one has a journal. Raises: BackendError."""
+        if self._journal is not None:
+            await retrying(partial(self._journal.take_over, history, self._sequences))
 
     async def use_vectors_of(self, made_by: EmbeddingModel | None) -> EmbeddingModel | None:
         """Use the vectors of what comes if they are of the index's model, which is returned; else it returns None."""

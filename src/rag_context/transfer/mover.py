@@ -16,8 +16,9 @@ from rag_context.domain.search import Filter
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendRejectedError, ForgottenError
 from rag_context.ports.reading import DocumentStore, VectorStore
-from rag_context.ports.writing import BulkLoad, IndexWriter, ModelRegistry
+from rag_context.ports.writing import BulkLoad, IndexWriter, Journal, ModelRegistry
 from rag_context.resilience.dependency import retrying
+from rag_context.transfer import changes
 from rag_context.transfer.exporter import Exporter
 from rag_context.transfer.importer import Conflict, Importer, ImportOutcome
 from rag_context.transfer.lines import IndexedDocument
@@ -45,6 +46,7 @@ class Index:
     registry: ModelRegistry
     writer: IndexWriter
     bulk: BulkLoad | None = None
+    journal: Journal | None = None
 
 
 @dataclass(slots=True)
@@ -84,7 +86,7 @@ class Mover:
         self._reader = Exporter(source.documents, source.vectors, source.registry)
         self._readers = asyncio.Semaphore(READERS)
         # A document that the target has in a newer version stays: a repeated move takes nothing back.
-        self._importer = Importer(target.documents, target.writer, target.registry, Conflict.KEEP)
+        self._importer = Importer(target.documents, target.writer, target.registry, Conflict.KEEP, target.journal)
 
     async def compare(self, on_progress: OnProgress) -> MoveDifference:
         """Compare the two. Raises: BackendError where one is unavailable."""
@@ -124,6 +126,10 @@ class Mover:
             await self._target.registry.adopt_model(model)
         usable = await self._importer.use_vectors_of(model)
         copied, done = Copied(), 0
+        journal = self._source.journal if self._target.journal is not None else None
+        if journal is not None:
+            async for part in changes.earlier(journal):
+                await self._importer.take_over(part)
         ordered = await self._ordered(documents)
         for start in range(0, len(ordered), BATCH):
             ids = ordered[start : start + BATCH]
@@ -131,7 +137,16 @@ class Mover:
             await self._write([entry for entry in read if entry is not None], usable, copied)
             done += len(ids)
             on_progress(done, len(ordered))
+        if journal is not None:
+            await self._take_over_links(journal)
         return copied
+
+    async def _take_over_links(self, journal: Journal) -> None:
+        """What is known of all documents of the source: one may have been pinned after it was copied."""
+        last = ""
+        while page := await self._source.documents.inventory(last, PAGE):
+            await self._importer.take_over(await changes.known_of(journal, sorted(page)))
+            last = max(page)
 
     async def _read(self, id_: str, seen: Stored, model: EmbeddingModel | None) -> IndexedDocument | None:
         async with self._readers:

@@ -62,7 +62,7 @@ async def open_move(settings: Settings, to: str) -> AsyncIterator[Move]:
 
 
 def _index(stores: Stores) -> Index:
-    return Index(stores.documents, stores.vectors, stores.registry, stores.writer, stores.bulk)
+    return Index(stores.documents, stores.vectors, stores.registry, stores.writer, stores.bulk, stores.journal)
 
 
 async def _opened(settings: Settings, stack: AsyncExitStack) -> End:

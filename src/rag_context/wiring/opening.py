@@ -115,7 +115,7 @@ async def open_export(settings: Settings) -> AsyncIterator[Exporter]:
     if settings.stores.documents == "embedded":
         require_index(settings.data_dir / FILE_NAME)
     async with open_stores(settings) as stores:
-        yield Exporter(stores.documents, stores.vectors, stores.registry)
+        yield Exporter(stores.documents, stores.vectors, stores.registry, stores.journal)
 
 
 @asynccontextmanager
@@ -136,7 +136,7 @@ async def open_import(
         IndexMismatchError: another model embedded the index.
     """
     async with _opened(settings, OnMismatch.REJECT) as (stores, service):
-        importer = Importer(stores.documents, stores.writer, stores.registry, conflict)
+        importer = Importer(stores.documents, stores.writer, stores.registry, conflict, stores.journal)
         async with nullcontext() if stores.bulk is None else stores.bulk.loading(on_built):
             yield importer, service
 
