@@ -26,12 +26,13 @@ from rag_context.domain.callers import Bounds
 from rag_context.errors import ConfigurationError
 from rag_context.logs import configure_logging
 from rag_context.server.announcement import announced
-from rag_context.server.options import HashedKey, ServerOptions, hash_key
+from rag_context.server.options import HashedKey, ServerOptions, TrustedIssuer, hash_key
 from rag_context.server.running import bind, bound_address
 from rag_context.server.running import run as run_loop
 from rag_context.server.supervisor import ServerWorkerFailedError, WorkerSlot, supervising
 from rag_context.settings import EmbedderSettings, Settings
 from rag_context.settings.keys import location_of
+from rag_context.settings.sections import OAuthSettings
 
 # What opens the index is imported by the processes that do: the supervisor of several workers stays small.
 
@@ -184,6 +185,7 @@ def server_options(settings: Settings) -> ServerOptions:
         allowed_hosts=server.allowed_hosts,
         cors_origins=frozenset(server.cors_origins),
         api_keys=tuple(keys),
+        issuer=_issuer(settings.oauth),
         vocabulary=Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories),
         instance_id=uuid4().hex,
         secret=token_hex(32),
@@ -193,6 +195,16 @@ def server_options(settings: Settings) -> ServerOptions:
         bulk_concurrency=settings.indexing.concurrency,
         rate_per_s=server.requests_per_s,
     )
+
+
+def _issuer(oauth: OAuthSettings) -> TrustedIssuer | None:
+    if oauth.issuer is None and oauth.resource is None:
+        return None
+    if oauth.issuer is None or oauth.resource is None:
+        raise ConfigurationError(
+            "Access tokens need both oauth.issuer, the authorisation server, and oauth.resource, the address of /mcp"
+        )
+    return TrustedIssuer(oauth.issuer, oauth.resource, oauth.jwks_url)
 
 
 BODY_BYTES = 16 << 20

@@ -114,6 +114,8 @@ class _Handlers:
             "/": self._home,
             f"{PAGE_PREFIX}{{name}}": self._page,
         }
+        if self._options.issuer is not None:
+            gets[self._options.issuer.metadata_path] = self._whose_tokens
         return [
             Route("/tools/{name}", requests.Endpoint(self._run_tool)),
             Route("/bulk", _Bulk(self._service, self._options), methods=["POST"]),
@@ -122,6 +124,10 @@ class _Handlers:
             Route(EVENTS_PATH, Events(self._service), methods=["GET"]),
             *(Route(path, requests.Endpoint(handle), methods=["GET"]) for path, handle in gets.items()),
         ]
+
+    async def _whose_tokens(self, scope: Scope, receive: Receive) -> requests.Reply:
+        issuer = self._options.issuer
+        return requests.Reply.json(issuer.metadata() if issuer is not None else {})
 
     async def _run_tool(self, scope: Scope, receive: Receive) -> requests.Reply:
         opened = requests.http_request(scope)

@@ -6,6 +6,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -15,6 +16,9 @@ from rag_context.server.failures import RequestIdMiddleware, retry_after
 from rag_context.server.options import ANYONE, LOOPBACK_NAMES, Caller, ServerOptions, identify
 from rag_context.server.pages import PAGE_PREFIX
 from rag_context.server.requests import ClientGoneError, HttpRequest, RequestRejectedError, http_request
+
+if TYPE_CHECKING:
+    from rag_context.server.tokens import AccessTokens
 
 OPEN_PATHS = frozenset({"/", "/docs", "/live", "/ready", "/health"})
 """Served without a key. `/` and `/docs` are pages without data; `/health` says only whether all is well."""
@@ -26,6 +30,8 @@ _WITHIN_BOUNDS = re.compile(
 )
 """What a key with bounds may call: what keeps itself within them, or tells nothing of the memory."""
 WHOLE = "This address is about the whole memory, and this API key is bound to parts of it"
+_JWT = re.compile(rb"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
+"""The form of an access token; API keys have another."""
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  (compared with, not bound to)
 _METHODS = b"GET, POST, PUT, DELETE"
@@ -157,26 +163,33 @@ class AuthMiddleware:
     def __init__(self, app: ASGIApp, options: ServerOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._app = app
         self._keys = options.api_keys
+        self._tokens: AccessTokens | None = None
+        self._challenge = "Bearer"
+        if options.issuer is not None:
+            from rag_context.server import tokens  # noqa: PLC0415  (loads the library of signatures)
+
+            self._tokens = tokens.AccessTokens(options.issuer)
+            self._challenge = options.issuer.challenge
         self._wrong = TokenBuckets(WRONG_KEYS_PER_S, WRONG_KEYS, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Set the caller of the request, or reject it."""
         if scope["type"] == "http":
             request = http_request(scope)
-            if not self._keys:
+            if not self._keys and self._tokens is None:
                 request.caller = ANYONE
             else:
-                self._identify(request, scope["path"], _network(scope))
+                await self._identify(request, scope["path"], _network(scope))
         await self._app(scope, receive, send)
 
-    def _identify(self, request: HttpRequest, path: str, network: str) -> None:
+    async def _identify(self, request: HttpRequest, path: str, network: str) -> None:
         key = request.header(b"x-api-key")
         if key is None:
             scheme, _, rest = (request.header(b"authorization") or "").partition(" ")
             key = rest.strip() if scheme.lower() == "bearer" else None
         presented = key.encode("latin-1") if key else None
         if presented is not None:
-            request.caller = self._caller(presented, network)
+            request.caller = await self._caller(presented, network)
             if request.caller.bounds is not None and not _WITHIN_BOUNDS.fullmatch(path):
                 raise RequestRejectedError(403, ErrorCode.FORBIDDEN, WHOLE)
         elif path not in OPEN_PATHS and not path.startswith((DISCOVERY, PAGE_PREFIX)):
@@ -184,11 +197,14 @@ class AuthMiddleware:
                 401,
                 ErrorCode.UNAUTHORIZED,
                 "API key required: send Authorization: Bearer KEY or X-API-Key: KEY",
-                www_authenticate="Bearer",
+                www_authenticate=self._challenge,
             )
 
-    def _caller(self, presented: bytes, network: str) -> Caller:
-        caller = identify(presented, self._keys)
+    async def _caller(self, presented: bytes, network: str) -> Caller:
+        if self._tokens is not None and _JWT.fullmatch(presented):
+            caller = await self._tokens.caller_of(presented)
+        else:
+            caller = identify(presented, self._keys)
         if caller is not None:
             return caller
         if wait := self._wrong.take(network):
@@ -198,8 +214,12 @@ class AuthMiddleware:
                 f"Too many wrong API keys from this address: wait {retry_after(wait)} s",
                 retry_after_s=retry_after(wait),
             )
+        separator = " " if self._tokens is None else ", "
         raise RequestRejectedError(
-            401, ErrorCode.UNAUTHORIZED, "API key not valid", www_authenticate='Bearer error="invalid_token"'
+            401,
+            ErrorCode.UNAUTHORIZED,
+            "API key not valid" if self._tokens is None else "API key or access token not valid",
+            www_authenticate=f'{self._challenge}{separator}error="invalid_token"',
         )
 
 

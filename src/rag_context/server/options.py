@@ -15,6 +15,8 @@ from rag_context.errors import ConfigurationError
 from rag_context.settings import is_loopback
 
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+SCOPES = {f"memory:{access.value}": access for access in Access}
+"""What a token allows its bearer to do."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -61,6 +63,38 @@ class HashedKey:
         return cls(name, bytes.fromhex(match[1]), access, bounds)
 
 
+@dataclass(frozen=True, slots=True)
+class TrustedIssuer:
+    """Whose access tokens count, and for which resource: the address of `/mcp` as clients know it."""
+
+    issuer: str
+    resource: str
+    jwks_url: str | None = None
+    """Where its public keys are; None: where its metadata say."""
+
+    @property
+    def metadata_path(self) -> str:
+        """Where this server says whose tokens count (RFC 9728)."""
+        _, slash, path = self.resource.partition("://")[2].rstrip("/").partition("/")
+        return f"/.well-known/oauth-protected-resource{slash}{path}"
+
+    @property
+    def challenge(self) -> str:
+        """What a reply without a valid token says, by which clients begin to ask for one."""
+        scheme, _, rest = self.resource.partition("://")
+        return f'Bearer resource_metadata="{scheme}://{rest.partition("/")[0]}{self.metadata_path}"'
+
+    def metadata(self) -> dict[str, Any]:
+        """Where tokens come from, and what their scopes may be."""
+        return {
+            "resource": self.resource,
+            "authorization_servers": [self.issuer],
+            "scopes_supported": list(SCOPES),
+            "bearer_methods_supported": ["header"],
+            "resource_name": "rag-context",
+        }
+
+
 def hash_key(key: str) -> str:
     """The form in which a configuration holds a key."""
     return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
@@ -87,6 +121,8 @@ class ServerOptions:
     cors_origins: frozenset[str] = frozenset()
     """Web pages of these origins may call the API, `https://app.example.com`."""
     api_keys: tuple[HashedKey, ...] = ()
+    issuer: TrustedIssuer | None = None
+    """Access tokens of this authorisation server count beside keys."""
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
     instance_id: str = ""
     secret: str = field(default="", repr=False)
@@ -113,7 +149,7 @@ class ServerOptions:
 
     def check(self) -> None:
         """Reject options that open the server to the network without a key. Raises: ConfigurationError."""
-        if not is_loopback(self.host) and not self.api_keys:
+        if not is_loopback(self.host) and not self.api_keys and self.issuer is None:
             raise ConfigurationError(
                 f"Refusing to listen on {self.host} without an API key, for other machines can reach it: make one with "
                 "`rag-context key NAME`, set RAG_CONTEXT_API_KEY, or listen on 127.0.0.1"

@@ -52,6 +52,18 @@ class ApiKey(values.Section):
     scope: KeyScope | None = Field(default=None, description="What the key is bound to; default: nothing.")
 
 
+class OAuthSettings(values.Section):
+    """Access tokens of an authorisation server, which count beside API keys."""
+
+    issuer: values.HttpUrl | None = Field(default=None, description="The authorisation server whose tokens count.")
+    resource: values.HttpUrl | None = Field(
+        default=None, description="The audience of tokens: the address of /mcp as clients know it."
+    )
+    jwks_url: values.HttpUrl | None = Field(
+        default=None, description="Address of the issuer's public keys; default: where its metadata say."
+    )
+
+
 class ServerSettings(values.Section):
     """The HTTP server."""
 
@@ -442,6 +454,7 @@ class Settings(values.Section):
         default_factory=default_data_dir, description="Folder of the index; default: the platform's user data folder."
     )
     server: ServerSettings = Field(default_factory=ServerSettings.model_construct)
+    oauth: OAuthSettings = Field(default_factory=OAuthSettings.model_construct)
     log: LogSettings = Field(default_factory=LogSettings.model_construct)
     stores: StoreSettings = Field(default_factory=StoreSettings.model_construct)
     embedder: EmbedderSettings = Field(default_factory=EmbedderSettings.model_construct)
