@@ -45,7 +45,7 @@ def test_wheel_and_source_hold_the_model_and_the_licences(built: tuple[Path, Pat
     with zipfile.ZipFile(wheel) as opened:
         names = opened.namelist()
     assert {"rag_context/embedders/minilm/model.onnx", "rag_context/py.typed"} <= set(names)
-    assert {Path(name).name for name in names if "/licenses/" in name} == {"LICENSE", "NOTICE"}
+    assert {Path(name).name for name in names if "/licenses/" in name} == {"LICENSE", "NOTICE", "THIRD-PARTY.txt"}
     assert all(name.startswith(("rag_context/", "rag_context-")) for name in names)
     with tarfile.open(archive) as opened:
         top = {name.split("/")[1] for name in opened.getnames() if "/" in name}

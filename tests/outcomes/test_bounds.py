@@ -14,7 +14,7 @@ from rag_context.api.operations.memory import STATS
 from rag_context.api.operations.routes import PERFORMED
 from rag_context.domain.callers import Bounds, CallerId
 from rag_context.errors import ForbiddenError
-from rag_context.memory.accesses import lines, record, recorded_in
+from rag_context.memory.accesses import hashed, lines, record, recorded_in
 from rag_context.memory.bounded import within_bounds
 from rag_context.server.options import Caller
 from tests.outcomes.bounds import NOBODYS, OWNER, PARTS, SCOPES, Memory, open_memory, run
@@ -222,7 +222,7 @@ async def test_who_changes_something_or_may_not_is_recorded_without_a_text(memor
         ("robert", "POST /tools/rag_context_stats", "403", None),
         (None, "GET /metrics", "401", None),
         ("robert", "rag_context_log", "ForbiddenError", None),
-        ("books", "collection_delete", "NotFoundError", ["vaultbox"]),
+        ("books", "collection_delete", "NotFoundError", [hashed("vaultbox")]),
     ]
     (file,) = (tmp_path / "audit").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600

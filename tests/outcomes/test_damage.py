@@ -160,7 +160,7 @@ def test_damage_at_the_moment_of_a_stop_costs_nothing_that_was_accepted(filled: 
     at, before = damage(path, "errors")
     assert filled.stop() == 0
     with served(data_dir) as again:
-        wait_until(lambda: not again.health()["healthy"])
+        wait_until(lambda: "is damaged" in again.get("/health").text)  # and not only still starting
         assert try_index(again, "refused") == 503
         put_back(path, at, before)
         assert command("check", data_dir=data_dir).returncode == 0

@@ -25,10 +25,11 @@ GIVEN = {"RAG_CONTEXT_API_KEY": "a-key", "BACKEND_PASSWORD": "a1b2c3"}
 MACHINES_OWN = {
     "server.json",
     "hooks",
+    "audit",
     *(f"{name}.db{suffix}" for name in ("projects", "injections") for suffix in ("", "-wal", "-shm")),
 }
-"""What a server may keep on its own disk: its address, the folders of its machine that it follows, and what the agents
-of its machine were shown."""
+"""What a server may keep on its own disk: its address, the folders of its machine that it follows, what the agents of
+its machine were shown, and who called it."""
 
 
 @dataclass(frozen=True)

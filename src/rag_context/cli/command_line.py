@@ -71,7 +71,7 @@ _COMMANDS = {
     "log": ("change_commands:log", "List what was changed in the memory, newest first, and what of it can be undone."),
     "review": (
         "review:review",
-        "List what probably needs a decision, and at a terminal ask for it: contradictions, duplicates, and others.",
+        "List what probably needs a decision; at a terminal, ask for it. Nothing happens by itself.",
     ),
     "undo": ("change_commands:undo", "Undo a change of the log; the undoing can be undone too."),
     "status": (

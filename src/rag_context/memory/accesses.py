@@ -1,7 +1,8 @@
 """Who called what changes something, and who was rejected: one line of JSON each, in a file for each month.
 
-A line names the key, the client, the operation, what it was about by its id or name, and the outcome; never a text, a
-source, a tag or a query. Several processes append to one file. Without a server there is none: `recorded_in` opens it.
+A line names the key, the client, the operation, what it was about by its id or a hash of its name, and the outcome;
+never a text, a source, a tag or a query. Several processes append to one file. Without a server there is none:
+`recorded_in` opens it.
 """
 
 import json
@@ -10,6 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 
 from rag_context.domain.documents import utc_now
@@ -31,6 +33,11 @@ def recorded_in(data_dir: Path, days: int) -> Iterator[None]:
         yield
     finally:
         _folders.pop()
+
+
+def hashed(name: str) -> str:
+    """A project or a collection, whose name goes when it is deleted: who knows the name finds it."""
+    return f"sha256:{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
 def record(

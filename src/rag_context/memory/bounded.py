@@ -55,8 +55,9 @@ QUERIES = 64
 
 MOST_SELECTED = 10_000
 
-_TARGETS = ("document_id", "id", "name", "project", "project_name")
-"""Fields that say what a call is about; sources and tags may hold what was deleted since."""
+_IDS = ("document_id", "id")
+_NAMES = ("name", "project", "project_name")
+"""Fields that say what a call is about. Sources and tags may hold what was deleted since."""
 
 
 class _Documents:
@@ -291,12 +292,15 @@ def within_bounds(
             raise
         finally:
             if operation.access is not Access.READ or outcome == ForbiddenError.__name__:
-                named = (getattr(request, name, None) for name in _TARGETS)
                 client = getattr(request, "agent", None) or Cause.now().by
-                target = [each for each in named if isinstance(each, str)]
+                target = [*_stated(request, _IDS), *map(accesses.hashed, _stated(request, _NAMES))]
                 accesses.record(operation.name, outcome, key=context.caller.key, client=client, target=target)
 
     return audited
+
+
+def _stated(request: Any, fields: Sequence[str]) -> list[str]:
+    return [value for value in (getattr(request, name, None) for name in fields) if isinstance(value, str)]
 
 
 async def _of_collections(bounds: Bounds, request: Any, run: Callable[[], Awaitable[WireResponse]]) -> WireResponse:

@@ -34,6 +34,7 @@ from rag_context.server.requests import (
 from rag_context.tracing import NOT_RECORDED, TraceSpan, server_span
 
 logger = logging.getLogger(__name__)
+_PLACE = re.compile(r"/(?:tools/)?[^/]{0,128}")
 
 _HTTP = {
     404: (ErrorCode.NOT_FOUND, "Not found"),
@@ -220,7 +221,8 @@ class RequestIdMiddleware:
             if status in {401, 403}:
                 key = None if request.caller is None else request.caller.name
                 client = (request.header(b"user-agent") or "")[:ACTOR_CHARS]
-                accesses.record(f"{scope['method']} {scope['path'][:512]}", str(status), key=key, client=client)
+                place = _PLACE.match(scope["path"])  # names of collections stay out
+                accesses.record(f"{scope['method']} {place[0] if place else '/'}", str(status), key=key, client=client)
 
     def _admit(self, scope: Scope) -> None:
         # A busy process is alive: an orchestrator that got 503 from /live would restart it.
