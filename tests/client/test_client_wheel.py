@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.end_to_end.process import Served
+from tests.end_to_end.process import Served, environment
 
 ROOT = Path(__file__).resolve().parents[2]
 build_client: Callable[[Path], Path] = runpy.run_path(str(ROOT / "scripts" / "release.py"))["build_client"]
@@ -75,6 +75,7 @@ def test_the_client_alone_works_with_what_it_needs_and_nothing_else(unpacked: Pa
     site = str(distribution("pydantic").locate_file(""))
     done = subprocess.run(
         [sys.executable, "-I", "-c", PROGRAM, str(unpacked), site, server.url, *allowed],
+        env=environment(),  # without COVERAGE_: what is measured there is no file of this package
         capture_output=True,
         text=True,
         check=False,
