@@ -123,7 +123,7 @@ def test_a_key_counts_beside_tokens(server: Running) -> None:
     [
         {"aud": "http://elsewhere/mcp"},
         {"iss": "http://elsewhere"},
-        {"exp": time.time() - 60},
+        {"exp": 1_000_000_000},
         {"exp": None},
         {"aud": None},
     ],
