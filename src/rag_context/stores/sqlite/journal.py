@@ -74,8 +74,11 @@ class SqliteJournalTables:
         return self._execute(statement, values).lastrowid or 0
 
     def _execute(self, statement: str, values: Sequence[object]) -> sqlite3.Cursor:
-        stored = [json.dumps(value) if isinstance(value, list) else value for value in values]
-        return self._connection.execute(_worded(statement), stored)
+        # By name: since Python 3.12 numbered parameters may not come as a sequence.
+        stored = (json.dumps(value) if isinstance(value, list) else value for value in values)
+        return self._connection.execute(
+            _worded(statement), {f"p{number}": value for number, value in enumerate(stored, 1)}
+        )
 
     async def content(self, document_id: str) -> str:
         return str(self._connection.execute(_CONTENT, (document_id,)).fetchone()[0])
@@ -136,7 +139,7 @@ class SqliteJournalDatabase:
 
 @lru_cache(maxsize=64)
 def _worded(statement: str) -> str:
-    return statement.format_map(_WORDS).replace("$", "?")
+    return statement.format_map(_WORDS).replace("$", ":p")
 
 
 def write_recorded(
