@@ -149,7 +149,7 @@ class ExportedLink(ExportLine):
 
 
 class ExportedChanges(ExportLine):
-    """A part of the journal. Tombstones and entries stand before the documents, links behind them."""
+    """A part of the journal. Tombstones and entries stand before all documents, links behind their own."""
 
     changes: Literal[True] = True
     tombstones: tuple[ExportedTombstone, ...] = ()

@@ -148,7 +148,10 @@ class ListResponse(wire.WireResponse):
 
     documents: Annotated[list[ListedDocument], Field(description="Newest first")]
     next_cursor: Annotated[str | None, Field(description="Cursor of the next page; absent on the last page")] = None
-    facets: Annotated[Facets | None, Field(description="Counts; only if asked for")] = None
+    facets: Annotated[
+        Facets | None,
+        Field(description="Counts; only if asked for, and of more than 5000 documents up to one change behind"),
+    ] = None
     warning: Annotated[
         str | None, Field(description="Which values of the filter no document has, with near ones; only if none passes")
     ] = None

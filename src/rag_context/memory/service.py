@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -11,13 +11,7 @@ from functools import cached_property, partial
 import numpy as np
 from cachetools import LRUCache
 
-from rag_context.agents.answering import HookAnswers
-from rag_context.agents.calls import Call
-from rag_context.agents.digests import Digests
-from rag_context.agents.gate import Gate, Shown
-from rag_context.agents.histories import Capture
 from rag_context.agents.receipts import Receipts
-from rag_context.agents.sessions import Budgets, Sessions
 from rag_context.agents.workspace import Workspace
 from rag_context.api import maintenance
 from rag_context.api import stored_documents as stored
@@ -45,8 +39,8 @@ from rag_context.memory.changing import UNSUPPORTED, Changes
 from rag_context.memory.document_queries import DocumentQueries, SimilarDocuments, ids_to_delete, remove
 from rag_context.memory.filter_hints import filter_hint
 from rag_context.memory.health import ROLES, IndexingProgress, health_response, lost_vectors
+from rag_context.memory.hook_service import HookDependencies, hook_answers
 from rag_context.memory.index_maintenance import Reindexing
-from rag_context.memory.local_target import LocalTarget
 from rag_context.memory.meters import Meters, Readings
 from rag_context.memory.rebuilding import Rebuilding
 from rag_context.memory.review import Review
@@ -55,7 +49,7 @@ from rag_context.memory.single_writes import SingleWrites
 from rag_context.memory.telemetry import TIME_RANGES, Recorder, Telemetry, describe, describe_indexing
 from rag_context.ports.models import CONFIRMED, Tokenizer
 from rag_context.ports.reading import MetricsStore
-from rag_context.ports.writing import InjectionLog, Journal, ModelRegistry
+from rag_context.ports.writing import Journal, ModelRegistry
 from rag_context.projects.project_requests import TenantResolver
 from rag_context.projects.project_service import ProjectDependencies, ProjectService
 from rag_context.references.repositories import Cited, Repositories
@@ -83,22 +77,6 @@ STATS_TIMEOUT_S = 10.0
 
 _ALL = timedelta(days=1)
 """Of all records none is later than this from now, by the clock of any server."""
-
-
-CAPTURED_AT_ONCE = 1
-"""Slices of a session's documents that are indexed at once, beside the searches of the agent."""
-
-
-@dataclass(frozen=True, slots=True)
-class HookDependencies:
-    """What hooks of agents are answered with, and by which rules."""
-
-    log: InjectionLog
-    digests: Digests
-    budgets: Budgets
-    capture: Capture
-    is_enabled: bool = True
-    silent_projects: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +185,7 @@ class Service:
         """Corrections, the journal and forgetting."""
         self._review = Review(self.changes, backends, self._tenants, dependencies.repositories, clock=clock, now=now)
         self._receipts = None if dependencies.hooks is None else Receipts(dependencies.hooks.log, self._documents)
-        self.hooks = None if dependencies.hooks is None else self._hook_answers(dependencies.hooks)
+        self.hooks = None if dependencies.hooks is None else hook_answers(self, dependencies.hooks, dependencies, now)
         """Answers hooks of agents; None if this service answers none."""
         self.collections = dependencies.collections
         """The use cases of collections and their providers; None if this service has none."""
@@ -527,50 +505,6 @@ class Service:
         """The metrics in Prometheus' text format; the last known number of vectors if the store cannot be read."""
         await self._count()
         return self._meters.text()
-
-    def _hook_answers(self, parts: HookDependencies) -> HookAnswers:
-        return HookAnswers(
-            Gate(self.rank, self.tokenizer),
-            Sessions(parts.log, parts.budgets),
-            self.tokenizer,
-            self._dependencies.redactor.text,
-            is_enabled=parts.is_enabled,
-            silent_projects=parts.silent_projects,
-            on_project=self._begun_in(parts.digests),
-            annotate=self._annotated,
-            capture=self._captured(parts.capture),
-            now=self._now,
-        )
-
-    def _begun_in(self, digests: Digests) -> Callable[[Workspace], None]:
-        def begin(project: Workspace) -> None:
-            digests.touch(project.tag)
-            self.work_on(project)
-
-        return begin
-
-    async def _annotated(self, passages: Sequence[Shown], project: Workspace) -> Sequence[Shown]:
-        repositories = self._dependencies.repositories
-        if repositories is None or not passages:
-            return passages
-        # What is shown of a unit is either of this project, or of none.
-        cited = [Cited(each.text, each.occurred_at.timestamp(), (project.tag,)) for each in passages]
-        checked = await repositories.check(cited, None)
-        if checked is None:
-            return passages
-        return [
-            replace(each, note="; ".join(filter(None, (reference.sentence() for reference in found))))
-            for each, found in zip(passages, checked.references, strict=True)
-        ]
-
-    def _captured(self, capture: Capture) -> Callable[[Call, Workspace], None]:
-        target = LocalTarget(self, CAPTURED_AT_ONCE)
-
-        def begin(call: Call, project: Workspace) -> None:
-            if call.transcript is not None:
-                capture.begin(target, call.transcript, call.client, str(project.root))
-
-        return begin
 
     def _readings(self) -> Readings:
         """What the metrics say of the components now."""

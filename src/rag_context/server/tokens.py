@@ -7,6 +7,7 @@ find the authorisation server through the metadata of RFC 9728.
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,6 +20,8 @@ from rag_context.api.parsing import ErrorCode
 from rag_context.domain.callers import Bounds
 from rag_context.server.options import SCOPES, Caller, TrustedIssuer
 from rag_context.server.requests import RequestRejectedError
+
+logger = logging.getLogger(__name__)
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures whose keys are public; a secret that both sides know would let this server make tokens."""
@@ -55,6 +58,8 @@ class _Keys:
             async with self._reading:
                 if self.clock() - self._tried_at >= LEAST_S:
                     await self._read()
+        if self.clock() - self._read_at > KEPT_S:
+            raise _UnknownKeysError
         return self._keys.get(name)
 
     async def _read(self) -> None:
@@ -64,9 +69,9 @@ class _Keys:
                 found = await _json(client, self.issuer.jwks_url or await self._published(client))
             listed = jwt.PyJWKSet.from_dict(found).keys
         except (httpx2.HTTPError, jwt.PyJWTError, ValueError, TypeError, KeyError) as error:
-            if self.clock() - self._read_at > KEPT_S:
-                raise _UnknownKeysError from error
-            return  # those that were read less than an hour ago count
+            # Those that were read less than an hour ago count.
+            logger.warning("the keys of %s cannot be read: %s", self.issuer.issuer, error)
+            return
         self._keys = {key.key_id: key for key in listed if key.key_id is not None}
         self._read_at = self.clock()
 

@@ -1,7 +1,7 @@
 """The journal of an index on its way into another: what was forgotten, what was changed, what is known of documents.
 
-Entries and tombstones go before the documents, so that nothing that was forgotten comes back; links go behind them,
-because they name documents.
+Entries and tombstones go before the documents, so that nothing that was forgotten comes back. Links name documents, and
+are taken over when all of these are there.
 """
 
 from collections.abc import AsyncIterator, Sequence

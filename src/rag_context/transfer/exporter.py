@@ -78,10 +78,10 @@ class Exporter:
             async for part in changes.earlier(self._journal, project):
                 await put(changes.changes_line(part))
         out = Exported(0, 0, 0)
-        written: list[str] = []
         last = ""
         while page := await self._documents.inventory(last, PAGE):
             last = max(page)
+            written: list[str] = []
             # What was forgotten leaves in no file.
             for ids in _slices(sorted(id_ for id_, stored in page.items() if stored.shelf is not Shelf.TRASH)):
                 read = await asyncio.gather(*(self.read(id_, page[id_], model, project) for id_ in ids))
@@ -93,11 +93,8 @@ class Exporter:
                             out.documents + 1, out.pending + (entry.vectors is None), out.chunks + len(entry.chunks)
                         )
                         on_progress(out.documents, total)
-        if self._journal is not None:
-            for start in range(0, len(written), changes.PAGE):
-                known = await changes.known_of(self._journal, written[start : start + changes.PAGE])
-                if known.links:
-                    await put(changes.changes_line(known))
+            if self._journal is not None and (known := await changes.known_of(self._journal, written)).links:
+                await put(changes.changes_line(known))
         await self._check_model(model)
         await put(ExportFooter(documents=out.documents).to_json())
         return out
