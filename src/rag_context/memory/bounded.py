@@ -37,7 +37,15 @@ from rag_context.domain.journal import Cause, Change, Entry, Link, Selection
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, VectorHit
 from rag_context.domain.text import inverse_document_frequency, query_terms
 from rag_context.domain.vectors import Vector
-from rag_context.errors import ForbiddenError, NotFoundError
+from rag_context.errors import (
+    ConflictError,
+    FieldError,
+    ForbiddenError,
+    InvalidInputError,
+    NotFoundError,
+    RagContextError,
+)
+from rag_context.ingest.submissions import Receipt, Submission
 from rag_context.memory import accesses
 from rag_context.ports.reading import DocumentStore, IndexVectors, KeywordIndex
 from rag_context.ports.writing import Journal
@@ -259,6 +267,34 @@ def bounded_backends(backends: Backends, bounds: Bounds) -> Backends:
 def bounded_journal(journal: Journal, backends: Backends) -> Journal:
     """The journal over the documents of `bounded_backends`."""
     return cast("Journal", _Journal(journal, cast("_Documents", backends.documents)))
+
+
+async def stamped(
+    documents: DocumentStore, bounds: Bounds, given: Submission | RagContextError, has_journal: bool
+) -> Submission | RagContextError:
+    """A document as a key with bounds stores it, or why it may not; `documents` are those of the key."""
+    if isinstance(given, RagContextError):
+        return given
+    for id_ in given.revision.supersedes:
+        if await documents.get(id_) is None:
+            message = f"There is no document {id_} to supersede"
+            return InvalidInputError(message, [FieldError("supersedes", message)])
+    try:
+        document = bounds.stamped(given.document)
+    except RagContextError as error:
+        return error
+    # What others forgot is stored again: to reject it would tell that they had it.
+    return Submission(document, (), given.defer_vectors, replace(given.revision, is_forced=has_journal))
+
+
+async def known_to_key(documents: DocumentStore, result: Receipt | Exception) -> Receipt | Exception:
+    """A result that names no document out of bounds; `documents` are those of the key."""
+    if isinstance(result, ConflictError):
+        return ConflictError("It was corrected already, or changed meanwhile; nothing was stored")
+    if not isinstance(result, Receipt) or not result.duplicates_of:
+        return result
+    known = [id_ for id_ in result.duplicates_of if await documents.get(id_) is not None]
+    return replace(result, duplicates_of=tuple(known))
 
 
 def within_bounds(

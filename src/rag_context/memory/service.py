@@ -26,15 +26,14 @@ from rag_context.domain.documents import CODE, DEFAULT_TENANT, Counts, Shelf, St
 from rag_context.domain.journal import Link
 from rag_context.domain.reports import QUERY_CHARS
 from rag_context.domain.vectors import EmbeddingModel, Matrix
-from rag_context.errors import BackendError, ConflictError, FieldError, InvalidInputError, RagContextError
+from rag_context.errors import BackendError, InvalidInputError, RagContextError
 from rag_context.ingest.indexer import STORE_S, Indexer
 from rag_context.ingest.redaction import Redactor
 from rag_context.ingest.submissions import Receipt, Submission
 from rag_context.ingest.text_vectors import SLICE, SLICE_S
-from rag_context.memory import mappers
+from rag_context.memory import bounded, mappers
 from rag_context.memory.background_maintenance import BackgroundMaintenance
 from rag_context.memory.bound_embedder import BoundEmbedder
-from rag_context.memory.bounded import bounded_backends, bounded_journal, within_bounds
 from rag_context.memory.changing import UNSUPPORTED, Changes
 from rag_context.memory.document_queries import DocumentQueries, SimilarDocuments, ids_to_delete, remove
 from rag_context.memory.filter_hints import filter_hint
@@ -196,13 +195,13 @@ class Service:
             return self
         if bounds not in self._bound:
             whole = self._dependencies
-            backends = bounded_backends(whole.backends, bounds)
+            backends = bounded.bounded_backends(whole.backends, bounds)
             own = replace(
                 whole,
                 backends=backends,
                 chain=whole.chain.over(backends),
                 cache=ResultCache(0, 0.0, self._clock),
-                journal=None if whole.journal is None else bounded_journal(whole.journal, backends),
+                journal=None if whole.journal is None else bounded.bounded_journal(whole.journal, backends),
                 projects=None,
                 collections=None,
                 hooks=None,
@@ -221,7 +220,9 @@ class Service:
         """What performs each operation, by its name, within the bounds of its caller."""
         if self._bounds is not None:
             return self._performers
-        return {name: within_bounds(PERFORMED[name], run, self.performers) for name, run in self._performers.items()}
+        return {
+            name: bounded.within_bounds(PERFORMED[name], run, self.performers) for name, run in self._performers.items()
+        }
 
     @cached_property
     def _performers(self) -> dict[str, Handler]:
@@ -548,14 +549,16 @@ class Service:
     ) -> list[Receipt | Exception]:
         with span("index") as traced:
             if self._bounds is not None:
-                given = [await self._within(self._bounds, each) for each in given]
+                has_journal = self._dependencies.journal is not None
+                given = [await bounded.stamped(self._documents, self._bounds, each, has_journal) for each in given]
             submitted = [each for each in given if isinstance(each, Submission)]
             done = iter(await self._dependencies.indexer.index_all(submitted, at_least_s=at_least_s))
             results = [next(done) if isinstance(each, Submission) else each for each in given]
             describe_indexing(traced, results)
         if (hooks := self._dependencies.hooks) is not None:
             hooks.digests.change(tag for each in submitted for tag in each.document.metadata.tags)
-        results = results if self._bounds is None else [await self._known_to_key(each) for each in results]
+        if self._bounds is not None:
+            results = [await bounded.known_to_key(self._documents, each) for each in results]
         for result, request_id in zip(results, request_ids, strict=True):
             if isinstance(result, BackendError):
                 self._recorder.error("index", result, request_id)
@@ -575,31 +578,6 @@ class Service:
             return error
         has_journal = self._dependencies.journal is not None
         return submitted if has_journal or submitted.revision.is_plain else InvalidInputError(UNSUPPORTED)
-
-    async def _within(self, bounds: Bounds, given: Submission | RagContextError) -> Submission | RagContextError:
-        """A document as a key with bounds stores it, or why it may not."""
-        if isinstance(given, RagContextError):
-            return given
-        for id_ in given.revision.supersedes:
-            if await self._documents.get(id_) is None:
-                message = f"There is no document {id_} to supersede"
-                return InvalidInputError(message, [FieldError("supersedes", message)])
-        try:
-            document = bounds.stamped(given.document)
-        except RagContextError as error:
-            return error
-        # What others forgot is stored again: to reject it would tell that they had it.
-        has_journal = self._dependencies.journal is not None
-        return Submission(document, (), given.defer_vectors, replace(given.revision, is_forced=has_journal))
-
-    async def _known_to_key(self, result: Receipt | Exception) -> Receipt | Exception:
-        """A result that names no document out of bounds."""
-        if isinstance(result, ConflictError):
-            return ConflictError("It was corrected already, or changed meanwhile; nothing was stored")
-        if not isinstance(result, Receipt) or not result.duplicates_of:
-            return result
-        known = [id_ for id_ in result.duplicates_of if await self._documents.get(id_) is not None]
-        return replace(result, duplicates_of=tuple(known))
 
     async def _count(self) -> Counts | None:
         try:
