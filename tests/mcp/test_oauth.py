@@ -213,7 +213,7 @@ async def test_keys_that_were_read_count_for_an_hour_without_their_issuer(tmp_pa
     clock.advance(LEAST_S)
     assert await tokens.caller_of(token) is not None
     clock.advance(KEPT_S)
-    for _ in range(2):  # the second one asks the issuer no more, and its token is not called invalid
+    for _ in range(2):  # the second time the issuer is not called, and the token is not called invalid
         with pytest.raises(RequestRejectedError, match="does not say its keys") as raised:
             await tokens.caller_of(token)
         assert raised.value.status == 503
