@@ -33,11 +33,9 @@ class Piece(Protocol):
 
     def steps(self, text: str) -> Iterator[str]:
         """The text after each edit that puts this into it, the last one complete; nothing if it is there."""
-        ...
 
     def removed(self, text: str) -> str:
         """The text without this."""
-        ...
 
 
 def program_name(command: object) -> str:

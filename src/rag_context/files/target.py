@@ -18,19 +18,15 @@ class IndexTarget(Protocol):
 
     async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
         """Index documents; `on_receipt` is called for each one as soon as it is stored or rejected."""
-        ...
 
     async def missing(self, versions: Mapping[str, str]) -> Collection[str]:
         """Those of the documents that are not stored with the given content hash."""
-        ...
 
     async def remove(self, document_id: str) -> None:
         """Delete a document, if it exists."""
-        ...
 
     def sources(self, prefix: str) -> AsyncIterator[tuple[str, str]]:
         """Source and id of every document whose source begins like this."""
-        ...
 
 
 async def listed_below(

@@ -34,11 +34,9 @@ class VectorStorage(VectorStore, VectorWriter, Protocol):
 
         It is not used after that.
         """
-        ...
 
     async def require_own(self) -> None:
         """Check that nothing in the storage is another program's. Raises: ForeignDataError."""
-        ...
 
 
 class GenerationRegistry(Protocol):
@@ -49,39 +47,32 @@ class GenerationRegistry(Protocol):
 
     async def active_generation(self) -> tuple[int, str | None]:
         """The active generation, and the fingerprint of its model; None where no model is recorded."""
-        ...
 
     async def run_under_way(self) -> Rebuild | None: ...
 
     async def inactive_generation(self) -> int | None:
         """An inactive generation that may exist; while a run is under way, the one that it builds."""
-        ...
 
     async def begin_run(self, run: Rebuild, generation: int, inactive_generation: int | None) -> bool:
         """Record a run, in place of another one, and the generation that it builds.
 
         False, and no change, where `inactive_generation` is not what is recorded: another process was faster.
         """
-        ...
 
     async def touch_run(self, made_by: str, touched: float) -> None:
         """Record progress of the run of the model `made_by`, if it is still under way."""
-        ...
 
     async def abandon_run(self) -> None:
         """Record that no run is under way; the generation that the last one built stays inactive."""
-        ...
 
     async def forget_inactive_generation(self, generation: int) -> None:
         """Record that this inactive generation was removed, unless another one is recorded or a run is under way."""
-        ...
 
     async def end_run(self, made_by: str, generation: int) -> bool:
         """Make this generation the active one and record its model, in one step; the previous one becomes inactive.
 
         False, and no change, where no run of the model `made_by` is under way that builds it.
         """
-        ...
 
 
 def _active(

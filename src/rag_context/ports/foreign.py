@@ -28,8 +28,6 @@ class ForeignSource(Protocol):
     @property
     def label(self) -> str:
         """The place, for people, without secrets."""
-        ...
 
     def records(self) -> AsyncIterator[ForeignRecord]:
         """All records, in an order that does not change. Raises: BackendError, NotFoundError (no such place)."""
-        ...

@@ -91,23 +91,19 @@ class Provider(Protocol):
 
     async def collections(self) -> list[Collection]:
         """All collections, by name."""
-        ...
 
     async def collection(self, name: str) -> Collection | None: ...
 
     async def create(self, collection: Collection) -> bool:
         """Make an empty collection; False, and no change, where the name exists."""
-        ...
 
     async def drop(self, name: str) -> None:
         """Remove a collection with all that is in it."""
-        ...
 
     async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection: ...
 
     async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
         """Set these keys and keep the others, as one step."""
-        ...
 
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
         """Store entries with their vectors, one row each, atomically; an existing id is replaced.
@@ -117,13 +113,11 @@ class Provider(Protocol):
         Raises:
             InvalidInputError: the vectors are of another dimension than the collection's.
         """
-        ...
 
     async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage: ...
 
     async def vectors(self, name: str, ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors of the given entries; unknown ones are left out."""
-        ...
 
     async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
         """The nearest first, equal ones by id.
@@ -131,23 +125,18 @@ class Provider(Protocol):
         Raises:
             InvalidInputError: the vector is of another dimension than the collection's.
         """
-        ...
 
     async def delete(self, name: str, id_: str) -> bool:
         """Remove one entry; False where it is unknown."""
-        ...
 
     async def empty(self, name: str) -> int:
         """Remove all entries atomically; the collection, its metadata and its dimension stay. Returns how many."""
-        ...
 
     async def values(self, name: str, path: tuple[str, ...]) -> list[Json]:
         """The distinct values other than null of a field; those of a list count one by one. In no order."""
-        ...
 
     async def health(self) -> ProviderHealth:
         """How it is; never raises."""
-        ...
 
 
 @runtime_checkable
@@ -159,15 +148,12 @@ class BulkCalls(Protocol):
 
     async def ids(self, name: str, where: Clause) -> list[str]:
         """The ids of all entries that a clause lets through, in order."""
-        ...
 
     async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
         """The given entries; unknown ones are left out."""
-        ...
 
     async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
         """Remove those of these entries that a clause still lets through; returns how many."""
-        ...
 
 
 @runtime_checkable
@@ -182,7 +168,6 @@ class Switching(Protocol):
         Returns:
             False, and no change, where the provider detects that the two do not hold the same documents.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,4 +189,3 @@ class KeywordProvider(Protocol):
 
         Entries without any of the query's terms are left out.
         """
-        ...

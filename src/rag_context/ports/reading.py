@@ -31,23 +31,18 @@ class VectorStore(Protocol):
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
         """The chunks of highest cosine to `vector`, `(dim,) float32`; equal ones by chunk id."""
-        ...
 
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
         """Exact cosine of the given chunks; chunks without a vector are left out."""
-        ...
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
         """The store's own copies of the given chunks, for use while the document store is unavailable."""
-        ...
 
     async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors of the given chunks; those without are left out."""
-        ...
 
     async def ping(self) -> str:
         """Read some of what searches read; returns one line for people."""
-        ...
 
 
 class IndexVectors(VectorStore, Protocol):
@@ -56,7 +51,6 @@ class IndexVectors(VectorStore, Protocol):
     @property
     def made_by(self) -> str | None:
         """Fingerprint of the model of the vectors that answer now; None while it is not known. No I/O."""
-        ...
 
 
 class KeywordIndex(Protocol):
@@ -64,21 +58,18 @@ class KeywordIndex(Protocol):
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
         """The chunks that hold the terms of the query best; equal ones by chunk id."""
-        ...
 
     async def score(self, query: str, chunks: Sequence[ChunkRef], *, tenant: Tenant) -> dict[str, KeywordHit]:
         """Exact BM25 scores of the given chunks of a tenant; unknown ones and those without any term may be left out.
 
         Frequencies of terms and mean lengths are the tenant's own here and in `search`: no other's chunk counts.
         """
-        ...
 
     async def conversations(self, query: str, threads: Sequence[str], *, tenant: Tenant) -> Mapping[str, float]:
         """BM25 of all that was said in each of these conversations of a tenant; none where the store cannot add it up.
 
         `text.conversation_bm25` of the sums of their messages.
         """
-        ...
 
 
 class DocumentStore(Protocol):
@@ -87,83 +78,64 @@ class DocumentStore(Protocol):
     @property
     def version(self) -> int:
         """Grows with every change of the index that this process knows of; read without any I/O."""
-        ...
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]: ...
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
         """The chunks before and after each chunk: in its document, else in its conversation."""
-        ...
 
     async def get(self, document_id: str) -> Document | None:
         """A document with its content; None where it is unknown."""
-        ...
 
     async def stored(self, document_id: str) -> Stored | None:
         """The content hash, status and chunk ids of a stored document; None where it is unknown."""
-        ...
 
     async def states(self, document_ids: Sequence[str]) -> dict[str, Stored]:
         """As `stored`, for many documents; unknown ones are left out."""
-        ...
 
     async def chunks(self, document_id: str) -> list[Chunk]:
         """The chunks of a document by position."""
-        ...
 
     async def pending(self, limit: int) -> list[str]:
         """Ids of documents whose vectors are missing, oldest first."""
-        ...
 
     async def matching(self, where: Filter, limit: int) -> list[str]:
         """Ids of the documents that a filter lets through, oldest first."""
-        ...
 
     async def similar(self, documents: Sequence[Document]) -> list[list[str]]:
         """For each document others of its tenant whose similarity hash is within 3 bits; none for the hash 0."""
-        ...
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
         """The documents that a filter lets through, newest first, then by id; those after the cursor `after`."""
-        ...
 
     async def groups(self, where: Filter) -> list[DocumentGroup]:
         """The documents that a filter lets through, counted; reads a row of each, and may take a second."""
-        ...
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
         """All documents of all tenants by ascending id, those after the id `after` ("" for the first)."""
-        ...
 
     async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
         """The content hash of each stored document, of any tenant."""
-        ...
 
     async def tenants(self) -> list[Tenant]:
         """All tenants that have documents."""
-        ...
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
         """Record that documents were returned; kept in memory for up to a second, then written in one batch."""
-        ...
 
     async def retrievals(self, document_id: str) -> Retrievals:
         """How often a document was returned, and when last; records of the last second may be missing."""
-        ...
 
     async def counts(self) -> Counts: ...
 
     async def tenant_state(self, tenant: Tenant) -> TenantState:
         """What this tenant has come to; no other's change is seen in it."""
-        ...
 
     async def periods(self) -> Periods | None:
         """When the documents of all tenants were said or written, and when they were indexed; None without any."""
-        ...
 
     async def missing_vectors(self, where: Filter) -> Missing:
         """How many of the passages that a filter lets through have no vector; the total is 0 where all have one."""
-        ...
 
     async def ping(self) -> str: ...
 
@@ -173,7 +145,6 @@ class Snapshot(Protocol):
 
     def lag(self, tenant: Tenant) -> BackendError | None:
         """Why it is without what a tenant stored last, as a sentence for people; None if nothing is missing."""
-        ...
 
     def vector_hits(self, vector: Vector, limit: int, where: Filter) -> Sequence[VectorHit]: ...
 
@@ -181,7 +152,6 @@ class Snapshot(Protocol):
 
     def scores(self, query: str, vector: Vector | None, chunk_ids: Sequence[str], tenant: Tenant) -> RawScores:
         """Both exact scores of those chunks of a tenant that are there, and no cosines without a vector."""
-        ...
 
     def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]: ...
 
@@ -233,18 +203,15 @@ class CandidateSource(Protocol):
     def is_remote(self) -> bool:
         """Whether a server reads all of it before `work` runs: its parts have no times of their own, and are called one
         by one where it is late."""
-        ...
 
     async def prepare(self, query: str, tenant: Tenant) -> None:
         """Read what the call needs to know of the query's terms in a tenant, while the query is embedded."""
-        ...
 
     async def read(self, requested: Callable[[], CandidateRequest], work: Callable[[Snapshot], T]) -> T:
         """Run `work`, which must not block and may be run more than once, where the data is.
 
         `requested` says what it is going to read, for a store that has to fetch it.
         """
-        ...
 
 
 class MetricsStore(Protocol):
@@ -252,7 +219,6 @@ class MetricsStore(Protocol):
 
     async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
         """Store records. Repeated after a failure with the same last record, it stores none of them twice."""
-        ...
 
     async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary:
         """Sum up the searches of `since <= t < until`; the timeline has `buckets` slices, empty ones too.
@@ -260,15 +226,12 @@ class MetricsStore(Protocol):
         Counts are exact. Percentiles are by nearest rank: exact, or within 1 % where there are many searches.
         Everything is 0 where there was no search.
         """
-        ...
 
     async def recent(self, since: datetime, limit: int) -> list[SearchRecord]:
         """The latest searches since a moment, newest first; without the times of their parts."""
-        ...
 
     async def prune(self, before: datetime) -> int:
         """Delete records of ours that are older than `before`; returns how many."""
-        ...
 
 
 class Cache(Protocol):

@@ -43,22 +43,18 @@ class IndexWriter(Protocol):
         Returns whether its vectors are stored too. Without vectors, or where they cannot be stored now, the document
         is pending: keyword search finds it, `attach` adds its vectors later.
         """
-        ...
 
     async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
         """As `write` for versions of different documents: what it returns or raises for each.
 
         One that fails keeps no other from being stored.
         """
-        ...
 
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
         """Add the vectors of a pending document; False where it was changed or deleted meanwhile."""
-        ...
 
     async def rechunk(self, version: Version) -> bool:
         """Put other chunks in place of those of this version; False where it was changed or deleted meanwhile."""
-        ...
 
     async def delete(self, document_id: str) -> bool: ...
 
@@ -84,17 +80,14 @@ class Journal(Protocol):
         self, tenant: Tenant, *, before: int | None, limit: int, action: Action | None = None
     ) -> list[Entry]:
         """The entries about a tenant, newest first; those before a sequence, and those of one action."""
-        ...
 
     async def entry(self, sequence: int) -> Entry | None: ...
 
     async def links(self, document_ids: Collection[str]) -> dict[str, Link]:
         """Where documents are, by id, of all tenants and shelves; unknown ones are left out."""
-        ...
 
     async def chain(self, document_id: str, tenant: Tenant) -> list[Link]:
         """The versions that corrections have made of a document, oldest first, and those that took its place."""
-        ...
 
     async def make(self, change: Change) -> Entry:
         """Make all moves of a change, or none.
@@ -102,29 +95,23 @@ class Journal(Protocol):
         Raises:
             ConflictError: a document is not where it is to be moved from.
         """
-        ...
 
     async def selected(
         self, tenant: Tenant, selection: Selection, shelves: Collection[Shelf | None], limit: int
     ) -> list[Link]:
         """The documents on these shelves that are selected, oldest first, with their earlier versions."""
-        ...
 
     async def held(self, document_ids: Sequence[str]) -> Held:
         """What is stored of these documents."""
-        ...
 
     async def forgotten(self, documents: Mapping[str, str | None]) -> set[str]:
         """Which of these documents were forgotten: their ids, each with its `content_key`."""
-        ...
 
     async def tombstones(self, after: str, limit: int) -> list[Tombstone]:
         """What was forgotten, by identity; those after one."""
-        ...
 
     async def recorded(self, after: int, limit: int) -> list[Entry]:
         """The entries about all tenants, oldest first; those after a sequence."""
-        ...
 
     async def take_over(self, history: History, sequences: dict[int, int]) -> None:
         """Add what another index recorded; what is here already stays as it is.
@@ -133,7 +120,6 @@ class Journal(Protocol):
             history: its links are of documents that are stored here; other ones are left out.
             sequences: by the sequence of an entry there, its sequence here. Later calls need those of earlier ones.
         """
-        ...
 
     async def due(
         self, now: datetime, kept_since: Mapping[str, datetime], trashed_before: datetime, limit: int
@@ -144,7 +130,6 @@ class Journal(Protocol):
             kept_since: by content type, when those that are kept longest were indexed. Pinned ones do not expire.
             limit: so many of either.
         """
-        ...
 
 
 class PendingClaims(Protocol):
@@ -152,7 +137,6 @@ class PendingClaims(Protocol):
 
     def claimed(self, document_id: str) -> AbstractAsyncContextManager[bool]:
         """Claim a document for the block; the value is False where another server has it."""
-        ...
 
 
 class DocumentWriter(Protocol):
@@ -163,11 +147,9 @@ class DocumentWriter(Protocol):
 
     async def put(self, document: Document, chunks: Sequence[Chunk]) -> None:
         """Store a document, pending, in place of its earlier version; keyword search finds it from now on."""
-        ...
 
     async def rechunk(self, document: Document, chunks: Sequence[Chunk]) -> bool:
         """Put other chunks in place of this version's, pending; False where it was changed or deleted meanwhile."""
-        ...
 
     async def mark_indexed(self, document_id: str, content_hash: str, made_by: str | None = None) -> bool:
         """Record that this version's vectors are stored; False where it was changed or deleted meanwhile.
@@ -175,11 +157,9 @@ class DocumentWriter(Protocol):
         Raises:
             BackendRejectedError: the index records another model than `made_by` by now.
         """
-        ...
 
     async def mark_pending(self, document_ids: Collection[str]) -> None:
         """Make these documents pending again, because their vectors are missing or wrong."""
-        ...
 
     async def delete(self, document_id: str) -> bool: ...
 
@@ -193,31 +173,24 @@ class VectorWriter(Protocol):
         Raises:
             BackendRejectedError: the store has vectors of another dimension.
         """
-        ...
 
     async def put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> None:
         """Store the vectors of a document; those of earlier versions are deleted after the new ones are found."""
-        ...
 
     async def discard(self, document_ids: Collection[str]) -> None:
         """Delete the vectors of these documents."""
-        ...
 
     async def stored_vectors(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
         """The stored vectors of these documents (chunk ids and revisions); documents without any are left out."""
-        ...
 
     def stored_documents(self) -> AsyncIterator[str]:
         """The ids of all documents that have vectors, each at least once."""
-        ...
 
     async def count(self) -> int:
         """The number of stored vectors."""
-        ...
 
     async def clear(self) -> None:
         """Delete all vectors."""
-        ...
 
 
 DocumentCheck: TypeAlias = Callable[[Document, Sequence[Chunk]], Iterable[IssueKind]]
@@ -235,11 +208,9 @@ class ModelRegistry(Protocol):
         Raises:
             IndexMismatchError: its vectors were made by another model.
         """
-        ...
 
     async def drop_vectors(self) -> int:
         """Delete all vectors and the record of their model; every document becomes pending. Returns how many."""
-        ...
 
 
 WholeDocument: TypeAlias = tuple[Document, Sequence[Chunk], Matrix | None]
@@ -262,7 +233,6 @@ class BulkLoad(Protocol):
         Raises:
             BackendRejectedError: one of them cannot be stored; nothing was.
         """
-        ...
 
     def loading(self, on_progress: Callable[[float], None]) -> AbstractAsyncContextManager[None]:
         """Build no index while the block runs, and the due ones at its end, if it did not fail.
@@ -273,7 +243,6 @@ class BulkLoad(Protocol):
         Raises:
             BackendError: an index could not be built; what was loaded is stored and found all the same.
         """
-        ...
 
 
 class VectorRebuilder(Protocol):
@@ -285,37 +254,30 @@ class VectorRebuilder(Protocol):
 
     async def under_way(self) -> Rebuild | None:
         """The run that has begun and is not complete."""
-        ...
 
     async def begin(self, model: EmbeddingModel) -> bool:
         """Begin a run for `model`; the vectors of an unfinished run of another model are deleted.
 
         False where a run of this model is under way already: another process began it.
         """
-        ...
 
     async def missing(self, after: str, limit: int) -> list[str]:
         """Ids, ascending, of documents after the id `after` ("" for the first) that have no new vectors yet."""
-        ...
 
     async def remaining(self) -> int:
         """How many documents have no new vectors yet."""
-        ...
 
     async def add(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str) -> bool:
         """Store the new vectors of this version of a document; False where it was changed or deleted meanwhile."""
-        ...
 
     async def switch(self, made_by: str, without: Collection[str]) -> bool:
         """Replace the old vectors and their model by the new ones; False where too many new ones are missing.
 
         Documents without new vectors become pending. Those in `without` cannot have any and do not delay the switch.
         """
-        ...
 
     async def abandon(self) -> None:
         """Delete the run under way and its vectors."""
-        ...
 
 
 class IndexAuditor(Protocol):
@@ -328,18 +290,15 @@ class IndexAuditor(Protocol):
             ForeignIndexError: the index is another program's, or a newer version's.
             BackendDataError: the index is too damaged to be examined.
         """
-        ...
 
     async def repair(self, kinds: Collection[IssueKind]) -> None:
         """Repair what the store can repair by itself; documents whose vectors are wrong become pending.
 
         Valid data is unchanged. Where it fails, earlier repairs stay.
         """
-        ...
 
     async def invalidate(self, document_ids: Collection[str]) -> None:
         """Clear the content hash of these documents, so that indexing their sources again replaces them."""
-        ...
 
 
 class FileManifest(Protocol):
@@ -350,15 +309,12 @@ class FileManifest(Protocol):
 
     def entries(self, paths: Collection[str]) -> dict[str, FileEntry]:
         """The entries of the given files, by path."""
-        ...
 
     def below(self, path: str) -> Iterator[FileEntry]:
         """The entry of a file, or the entries of all files below a folder, by path."""
-        ...
 
     def with_digest(self, digest: bytes, limit: int) -> list[FileEntry]:
         """Some files that had this content when they were last read."""
-        ...
 
     def put(self, entries: Collection[FileEntry]) -> None: ...
 
@@ -373,21 +329,17 @@ class ProjectRegistry(Protocol):
 
     def records(self) -> list[ProjectRecord]:
         """All projects, the most recently used first."""
-        ...
 
     def has(self, tenant: Tenant) -> bool | None:
         """Whether a project is recorded; None where that cannot be read."""
-        ...
 
     def put(self, record: ProjectRecord) -> None:
         """Record a project, in place of the earlier record of its tenant."""
-        ...
 
     def note_used(self, times: Mapping[Tenant, datetime]) -> None: ...
 
     def note_gone(self, tenant: Tenant, since: datetime | None) -> None:
         """Record since when a project's files or branch are missing; None: they exist."""
-        ...
 
     def forget(self, tenants: Collection[Tenant]) -> None: ...
 
@@ -399,18 +351,14 @@ class InjectionLog(Protocol):
 
     def remembered(self, session_id: str) -> list[Injection]:
         """What a session was shown or not shown since its context was emptied last, oldest first."""
-        ...
 
     def tokens(self, session_id: str) -> int:
         """What a session was shown in all."""
-        ...
 
     def forget(self, session_id: str) -> None:
         """Let a session be shown again what it was shown: its context was emptied."""
-        ...
 
     def latest(self, session_id: str | None, limit: int) -> list[Injection]:
         """The last records of a session, or of all, newest first."""
-        ...
 
     def prune(self, before: datetime) -> None: ...
