@@ -15,19 +15,10 @@ from rag_context.errors import BackendError, BackendStartingError, BackendTimeou
 from rag_context.ports.reading import CandidateSource
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Breaker, BreakerOpenError
+from rag_context.search import reads
 from rag_context.search.final_order import Reranking
 from rag_context.search.newer import asks_for_value, contenders, newer_first
 from rag_context.search.query import Answer, Level, Mode, Query, RetrieverReport, RetrieverStatus
-from rag_context.search.reads import (
-    RANKING_SHARE,
-    Coverage,
-    SnapshotReads,
-    StoreReads,
-    completed,
-    described,
-    lowers_level,
-    matters,
-)
 from rag_context.search.retrievers import Backends, Retrievers, VectorResults, status_of
 from rag_context.search.selection import KnownPassages, Selection, candidate_request, select, select_in
 from rag_context.search.tenant_states import KnownState, TenantStates
@@ -86,7 +77,7 @@ class SearchChain:
         self.breaker = breaker
         self._deadline_s = deadline_s
         self._clock = clock
-        self._coverage = Coverage(sources.documents, clock, sources.lost_vectors)
+        self._coverage = reads.Coverage(sources.documents, clock, sources.lost_vectors)
         self._without_standing: LRUCache[Filter, int] = LRUCache(REMEMBERED)
         self._tenants = TenantStates(sources.documents)
 
@@ -194,9 +185,9 @@ class SearchChain:
         # Counted beside the embedding, which was started above.
         missing = self._coverage.known(query.where)
         if missing is None:
-            with deadline.sooner((1.0 - RANKING_SHARE) * deadline.remaining_s).applied():
+            with deadline.sooner((1.0 - reads.RANKING_SHARE) * deadline.remaining_s).applied():
                 missing = await self._coverage.missing(query.where)
-        if not is_hybrid and query.has_text and matters(missing):
+        if not is_hybrid and query.has_text and reads.matters(missing):
             is_hybrid = True  # vector search cannot find passages without a vector
             keywords = retrievers.start_text() if candidates is None else None
         if candidates is None:
@@ -224,9 +215,9 @@ class SearchChain:
         deadline: Deadline,
     ) -> Selection:
         vector = None if vector_results is None else vector_results.vector
-        reads = StoreReads(self._sources, query, vector, deadline, has_texts=not retrievers.text_failed)
+        store_reads = reads.StoreReads(self._sources, query, vector, deadline, has_texts=not retrievers.text_failed)
         with span("ranking"):
-            return await select(query, reads, vector_results, text, self._known)
+            return await select(query, store_reads, vector_results, text, self._known)
 
     async def _from_one_call(
         self,
@@ -241,7 +232,7 @@ class SearchChain:
         with retrievers.reported("vector", "index_read"), retrievers.deadline.applied():
             selection = await candidates.read(
                 lambda: candidate_request(query, vector_results, text),
-                lambda snapshot: completed(select_in(snapshot, query, vector_results, text, self._known)),
+                lambda snapshot: reads.completed(select_in(snapshot, query, vector_results, text, self._known)),
             )
             # Recorded afterwards: the call ran in a thread, which knows no trace.
             if not candidates.is_remote:
@@ -297,8 +288,8 @@ class SearchChain:
             with deadline.applied(), span("ranking"):
                 selection = await candidates.read(
                     lambda: candidate_request(query, None, query.text, text),
-                    lambda snapshot: completed(
-                        select(query, SnapshotReads(snapshot, query, None), None, text, self._known)
+                    lambda snapshot: reads.completed(
+                        select(query, reads.SnapshotReads(snapshot, query, None), None, text, self._known)
                     ),
                 )
         return replace(await self._answer(selection, retrievers, deadline), level=level)
@@ -362,10 +353,10 @@ async def _hits_or_warning(
 
 def _labelled(answer: Answer, missing: Missing) -> Answer:
     """`answer` with a warning where passages have no vector, and at level 2 where too many have none."""
-    if not matters(missing):
+    if not reads.matters(missing):
         return answer
-    warning = described(missing) if answer.warning is None else f"{described(missing)}; {answer.warning}"
-    level = Level.TEXT if lowers_level(missing) else answer.level
+    warning = reads.described(missing) if answer.warning is None else f"{reads.described(missing)}; {answer.warning}"
+    level = Level.TEXT if reads.lowers_level(missing) else answer.level
     labelled = replace(answer, level=level, warning=warning, unanswerable=False)
     if missing.vectors < missing.passages:
         return labelled

@@ -10,14 +10,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, ConnectionError, RedisError, ResponseError, TimeoutError  # noqa: A004
 
-from rag_context.errors import (
-    BackendDataError,
-    BackendRejectedError,
-    BackendStartingError,
-    BackendTimeoutError,
-    BackendUnavailableError,
-    ConfigurationError,
-)
+from rag_context import errors
 from rag_context.resilience.deadline import Deadline
 
 COMPONENT = "cache"
@@ -38,7 +31,7 @@ class RedisCache:
         with _mapped():
             value: object = await _in_time(self._client.get(f"{self._prefix}:{key}"))
         if value is not None and not isinstance(value, bytes):
-            raise BackendDataError(COMPONENT, "Redis returned an invalid value.")
+            raise errors.BackendDataError(COMPONENT, "Redis returned an invalid value.")
         return value
 
     async def set(self, key: str, value: bytes, ttl_s: float) -> None:
@@ -70,7 +63,7 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisCache]:
         )
         pool.connection_class(**pool.connection_kwargs)
     except (TypeError, ValueError) as error:
-        raise ConfigurationError("stores.redis_url has an invalid option; check its query string.") from error
+        raise errors.ConfigurationError("stores.redis_url has an invalid option; check its query string.") from error
     async with aclosing(Redis.from_pool(pool)) as client:
         yield RedisCache(client, prefix)
 
@@ -85,14 +78,14 @@ def _mapped() -> Iterator[None]:
     try:
         yield
     except TimeoutError as error:
-        raise BackendTimeoutError(COMPONENT, "Redis did not answer in time.") from error
+        raise errors.BackendTimeoutError(COMPONENT, "Redis did not answer in time.") from error
     except BusyLoadingError as error:
-        raise BackendStartingError(COMPONENT, "Redis is loading its data.") from error
+        raise errors.BackendStartingError(COMPONENT, "Redis is loading its data.") from error
     except (ConnectionError, RuntimeError) as error:  # uvloop raises this for a connection that was just closed
-        raise BackendUnavailableError(
+        raise errors.BackendUnavailableError(
             COMPONENT, "Redis cannot be reached, or rejected the login: check stores.redis_url."
         ) from error
     except ResponseError as error:
-        raise BackendRejectedError(COMPONENT, "Redis rejected a command: it is full, or read-only.") from error
+        raise errors.BackendRejectedError(COMPONENT, "Redis rejected a command: it is full, or read-only.") from error
     except (RedisError, ValueError) as error:
-        raise BackendDataError(COMPONENT, "Redis returned an invalid response.") from error
+        raise errors.BackendDataError(COMPONENT, "Redis returned an invalid response.") from error

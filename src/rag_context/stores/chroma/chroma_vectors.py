@@ -8,18 +8,11 @@ from typing import TypeVar
 
 import numpy as np
 
+from rag_context import errors
 from rag_context.domain.documents import Chunk, Document, StoredVectors
 from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
-from rag_context.errors import (
-    BackendDataError,
-    BackendError,
-    BackendRejectedError,
-    ConfigurationError,
-    ForeignDataError,
-    NotFoundError,
-)
 from rag_context.ports.foreign import ForeignRecord
 from rag_context.ports.vector_checks import require_shape
 from rag_context.stores.chroma import chroma_api
@@ -55,7 +48,7 @@ async def open_chroma_dir(path: Path, collection: str) -> AsyncIterator["ChromaV
     """
     _check_name(collection)
     async with chroma_api.open_folder(path) as folder:
-        with suppress(BackendError):
+        with suppress(errors.BackendError):
             await folder.open(collection)
         yield ChromaVectors(folder, collection)
 
@@ -124,7 +117,7 @@ class ChromaVectors:
             await self.clear()  # a collection keeps the dimension of what was in it
             opened = await self._open()
         if opened.dimension not in (None, model.dimension):
-            raise BackendRejectedError(
+            raise errors.BackendRejectedError(
                 chroma_api.COMPONENT,
                 f"The collection {self._name!r} in Chroma has vectors of dimension {opened.dimension}, "
                 f"and {model.name} makes some of dimension {model.dimension}: run `rag-context reindex`, "
@@ -215,9 +208,9 @@ class ChromaVectors:
         self._foreign = len(foreign)
         return ours, foreign
 
-    def _foreign_error(self, what: str) -> ForeignDataError:
+    def _foreign_error(self, what: str) -> errors.ForeignDataError:
         other = "rag-context-vectors" if self._name != "rag-context-vectors" else "rag-context-vectors-2"
-        return ForeignDataError(
+        return errors.ForeignDataError(
             chroma_api.COMPONENT,
             f"Chroma's collection {self._name!r} {what}. It was not changed: set stores.chroma_collection to another"
             f" name, such as {other!r}. `rag-context adopt` takes over documents in the form of earlier programs.",
@@ -283,7 +276,7 @@ class ChromaVectors:
         """Raise a clear error if Chroma rejected the vectors for their dimension."""
         try:
             return await work
-        except BackendRejectedError as error:
+        except errors.BackendRejectedError as error:
             opened = await self._find()
             if opened.dimension not in (None, len(vector)):
                 raise _wrong_dimension(vector, opened.dimension) from error
@@ -314,7 +307,7 @@ class ChromaVectors:
         found = await self._api.find(self._name)
         if found is None:
             message = f"The collection {self._name!r} in Chroma is gone: run `rag-context check --repair`."
-            raise BackendDataError(chroma_api.COMPONENT, message)
+            raise errors.BackendDataError(chroma_api.COMPONENT, message)
         self._info = found
         return found
 
@@ -323,8 +316,8 @@ class ChromaVectors:
         return self._info
 
 
-def _wrong_dimension(vector: Vector, dimension: int | None) -> BackendDataError:
-    return BackendDataError(
+def _wrong_dimension(vector: Vector, dimension: int | None) -> errors.BackendDataError:
+    return errors.BackendDataError(
         chroma_api.COMPONENT,
         f"The vector has shape {vector.shape}, the collection in Chroma has dimension {dimension}.",
     )
@@ -332,7 +325,7 @@ def _wrong_dimension(vector: Vector, dimension: int | None) -> BackendDataError:
 
 def _check_name(collection: str) -> None:
     if not chroma_api.NAME.fullmatch(collection):
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             f"stores.chroma_collection = {collection!r} is no name for a collection of Chroma: "
             "3 to 512 letters, digits, dots, dashes and underscores, a letter or digit at either end."
         )
@@ -364,7 +357,7 @@ class OtherRows:
         """All of them by id; each with the name, metadata and labels of its collection. Raises: NotFoundError."""
         info = await self._api.find(self._collection)
         if info is None:
-            raise NotFoundError(f"{self._api.label} has no collection {self._collection!r}.")
+            raise errors.NotFoundError(f"{self._api.label} has no collection {self._collection!r}.")
         of_collection = {"name": self._collection, **info.fields}
         for ids in chroma_api.pages(sorted((await self._api.get(info.id)).ids)):
             rows = await self._api.get(info.id, ["metadatas", "documents"], ids=ids)

@@ -7,19 +7,7 @@ time in every search, and so that numbers and keys come back unchanged.
 import json
 from collections.abc import Sequence
 
-from rag_context.domain.documents import (
-    FILTERED,
-    TEXT_FIELDS,
-    Chunk,
-    Document,
-    Metadata,
-    Origin,
-    Span,
-    Tenant,
-    microseconds,
-    moment,
-    wire_name,
-)
+from rag_context.domain import documents
 from rag_context.domain.search import ChunkRef, Passage
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError
@@ -45,7 +33,7 @@ DETAILS = "details"
 INDEXED_AT = "indexedAt"
 
 
-def rows_of(document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> Rows:
+def rows_of(document: documents.Document, chunks: Sequence[documents.Chunk], vectors: Matrix) -> Rows:
     """The rows of a document; `vectors` is `(len(chunks), dim) float32`."""
     return Rows(
         ids=[chunk.id for chunk in chunks],
@@ -82,16 +70,16 @@ def passage_of(id_: str, fields: Fields, text: str) -> Passage:
     try:
         details = json.loads(fields[DETAILS])
         return Passage(
-            chunk=Chunk(
+            chunk=documents.Chunk(
                 id_,
                 fields[DOCUMENT_ID],
                 details["position"],
                 text,
-                Span(**details["span"]),
+                documents.Span(**details["span"]),
                 details["context"],
-                occurred_at=moment(fields[OCCURRED_AT]),
+                occurred_at=documents.moment(fields[OCCURRED_AT]),
                 speaker=details.get("speaker"),
-                origin=Origin.stored(fields.get(ORIGIN) or details.get(ORIGIN)),
+                origin=documents.Origin.stored(fields.get(ORIGIN) or details.get(ORIGIN)),
                 is_standing=fields.get(STANDING) == OF_OWNER,
             ),
             document_id=fields[DOCUMENT_ID],
@@ -99,18 +87,21 @@ def passage_of(id_: str, fields: Fields, text: str) -> Passage:
             content_type=fields[CONTENT_TYPE],
             session_id=fields[SESSION_ID],
             source=fields[SOURCE],
-            timestamp=moment(details.get(INDEXED_AT, fields[OCCURRED_AT])),
-            metadata=Metadata(
+            timestamp=documents.moment(details.get(INDEXED_AT, fields[OCCURRED_AT])),
+            metadata=documents.Metadata(
                 tags=tuple(details["tags"]),
                 extra=details["extra"],
-                **{name: (fields if name in FILTERED else details).get(wire_name(name)) for name in TEXT_FIELDS},
+                **{
+                    name: (fields if name in documents.FILTERED else details).get(documents.wire_name(name))
+                    for name in documents.TEXT_FIELDS
+                },
             ),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _foreign(id_) from error
 
 
-def tenant_name(tenant: Tenant) -> str:
+def tenant_name(tenant: documents.Tenant) -> str:
     """One name per tenant, whatever is in its parts."""
     return json.dumps([tenant.project, tenant.branch, tenant.path_hash], ensure_ascii=False)
 
@@ -120,7 +111,7 @@ def folders(source: str) -> list[str]:
     return [source[: i + 1] for i, character in enumerate(source) if character == "/"]
 
 
-def _fields(document: Document, chunk: Chunk) -> Fields:
+def _fields(document: documents.Document, chunk: documents.Chunk) -> Fields:
     metadata, span = document.metadata, chunk.span
     details = {
         "position": chunk.position,
@@ -133,11 +124,15 @@ def _fields(document: Document, chunk: Chunk) -> Fields:
         },
         "context": chunk.context,
         "title": document.title,
-        INDEXED_AT: microseconds(document.timestamp),
+        INDEXED_AT: documents.microseconds(document.timestamp),
         "thread": document.thread,
         "speaker": chunk.speaker,
         "tags": metadata.tags,
-        **{wire_name(name): getattr(metadata, name) for name in TEXT_FIELDS if name not in FILTERED},
+        **{
+            documents.wire_name(name): getattr(metadata, name)
+            for name in documents.TEXT_FIELDS
+            if name not in documents.FILTERED
+        },
         "extra": dict(metadata.extra),
     }
     return {
@@ -148,10 +143,10 @@ def _fields(document: Document, chunk: Chunk) -> Fields:
         SESSION_ID: document.session_id,
         SOURCE: document.source,
         FOLDERS: folders(document.source) or None,
-        **{wire_name(name): getattr(metadata, name) for name in FILTERED},
+        **{documents.wire_name(name): getattr(metadata, name) for name in documents.FILTERED},
         AGENT: metadata.agent,
         TAGS: list(dict.fromkeys(metadata.tags)) or None,
-        OCCURRED_AT: microseconds(chunk.occurred_at),
+        OCCURRED_AT: documents.microseconds(chunk.occurred_at),
         STANDING: OF_OWNER if chunk.is_standing else None,
         ORIGIN: chunk.origin.value,
         DETAILS: json.dumps(details, ensure_ascii=False),

@@ -12,29 +12,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 from bson.errors import BSONError, InvalidDocument
 from pymongo import AsyncMongoClient
+from pymongo import errors as driver
 from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.errors import (
-    BulkWriteError,
-    ConnectionFailure,
-    DocumentTooLarge,
-    ExecutionTimeout,
-    InvalidName,
-    NetworkTimeout,
-    OperationFailure,
-    PyMongoError,
-    WaitQueueTimeoutError,
-    WTimeoutError,
-)
-from pymongo.errors import ConfigurationError as DriverConfigurationError
 
-from rag_context.errors import (
-    BackendDataError,
-    BackendError,
-    BackendRejectedError,
-    BackendTimeoutError,
-    BackendUnavailableError,
-    ConfigurationError,
-)
+from rag_context import errors
 from rag_context.resilience.deadline import ended
 from rag_context.stores.server_stores import log_failure
 
@@ -165,7 +146,7 @@ class Mongo:
         """
         with translated(self.address):
             if not self.client.topology_description.has_writable_server() and not await self.search.found():
-                raise BackendUnavailableError(COMPONENT, self._unusable())
+                raise errors.BackendUnavailableError(COMPONENT, self._unusable())
             yield
 
     async def close(self) -> None:
@@ -198,9 +179,9 @@ def connect(uri: str, *, documents: str, metrics: str) -> Mongo:
         writing = _mongo(uri, {**_PREFERENCES, **_WRITING}, in_address, documents, metrics)
         search_timeout_s = float(searching.client.options.server_selection_timeout)
         return replace(searching, writer=replace(writing, search=ServerSearch(writing.client, search_timeout_s)))
-    except (DriverConfigurationError, InvalidName, ValueError, TypeError):
+    except (driver.ConfigurationError, driver.InvalidName, ValueError, TypeError):
         # Without its cause: the driver's messages may quote a piece of the password.
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             "stores.mongodb_uri is not a valid address of a MongoDB (mongodb://HOST:PORT/DATABASE, user and password "
             "percent-encoded), or the names of its collections are invalid."
         ) from None
@@ -231,65 +212,69 @@ def translated(address: str) -> Iterator[None]:
     """Raise what the driver raises inside the block as our errors; `address` names the server."""
     try:
         yield
-    except (PyMongoError, BSONError, UnicodeEncodeError, OverflowError) as error:
+    except (driver.PyMongoError, BSONError, UnicodeEncodeError, OverflowError) as error:
         raise backend_error(error, address) from error
 
 
-def is_code(error: PyMongoError, *codes: int) -> bool:
-    return isinstance(error, OperationFailure) and error.code in codes
+def is_code(error: driver.PyMongoError, *codes: int) -> bool:
+    return isinstance(error, driver.OperationFailure) and error.code in codes
 
 
-def backend_error(error: Exception, address: str) -> BackendError:
+def backend_error(error: Exception, address: str) -> errors.BackendError:
     """Our error for `error`; raise it `from error`."""
     # Kinds of failure before their bases: a write concern that timed out is a failed operation too.
     match error:
-        case DocumentTooLarge():
-            return BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
+        case driver.DocumentTooLarge():
+            return errors.BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
         # What the driver cannot encode came from the caller; what it cannot decode came from the server.
         case InvalidDocument() | UnicodeEncodeError() | OverflowError():
-            return BackendRejectedError(COMPONENT, "MongoDB cannot store this text or number.")
+            return errors.BackendRejectedError(COMPONENT, "MongoDB cannot store this text or number.")
         case BSONError():
-            return BackendDataError(COMPONENT, f"MongoDB at {address} returned an invalid response.")
-        case WTimeoutError():
-            return BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(address))
-        case NetworkTimeout() | WaitQueueTimeoutError() | ExecutionTimeout():
-            return BackendTimeoutError(COMPONENT, f"MongoDB at {address} did not answer in time.")
-        case OperationFailure():
+            return errors.BackendDataError(COMPONENT, f"MongoDB at {address} returned an invalid response.")
+        case driver.WTimeoutError():
+            return errors.BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(address))
+        case driver.NetworkTimeout() | driver.WaitQueueTimeoutError() | driver.ExecutionTimeout():
+            return errors.BackendTimeoutError(COMPONENT, f"MongoDB at {address} did not answer in time.")
+        case driver.OperationFailure():
             return _failed_operation(error, address)
-        case ConnectionFailure():
-            return BackendUnavailableError(COMPONENT, f"MongoDB at {address} cannot be reached.")
-        case DriverConfigurationError():
-            return BackendUnavailableError(
+        case driver.ConnectionFailure():
+            return errors.BackendUnavailableError(COMPONENT, f"MongoDB at {address} cannot be reached.")
+        case driver.ConfigurationError():
+            return errors.BackendUnavailableError(
                 COMPONENT, f"The address of MongoDB at {address} cannot be resolved or used."
             )
-        case PyMongoError() if error.timeout:
-            return BackendTimeoutError(COMPONENT, f"MongoDB at {address} did not answer in time.")
+        case driver.PyMongoError() if error.timeout:
+            return errors.BackendTimeoutError(COMPONENT, f"MongoDB at {address} did not answer in time.")
         case _:
-            return BackendUnavailableError(COMPONENT, f"MongoDB at {address} cannot be used ({type(error).__name__}).")
+            return errors.BackendUnavailableError(
+                COMPONENT, f"MongoDB at {address} cannot be used ({type(error).__name__})."
+            )
 
 
-def _failed_operation(error: OperationFailure, address: str) -> BackendError:
+def _failed_operation(error: driver.OperationFailure, address: str) -> errors.BackendError:
     codes = _codes(error)
     code = f"code {error.code}" if error.code is not None else type(error).__name__
     if codes & _UNKNOWN_USER:
-        return BackendRejectedError(
+        return errors.BackendRejectedError(
             COMPONENT, f"MongoDB at {address} rejected the user or the password of stores.mongodb_uri ({code})."
         )
     if _WRITE_CONCERN_TIMEOUT in codes:
-        return BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(address))
+        return errors.BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(address))
     if _FULL in codes:
-        return BackendUnavailableError(COMPONENT, f"No space left for MongoDB at {address}; free some and try again.")
+        return errors.BackendUnavailableError(
+            COMPONENT, f"No space left for MongoDB at {address}; free some and try again."
+        )
     if codes & _TOO_LARGE:
-        return BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
+        return errors.BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
     if codes & _TRANSIENT or error.has_error_label("RetryableWriteError"):
-        return BackendUnavailableError(COMPONENT, f"MongoDB at {address} cannot serve this now ({code}).")
-    return BackendRejectedError(COMPONENT, f"MongoDB at {address} rejected the operation ({code}).")
+        return errors.BackendUnavailableError(COMPONENT, f"MongoDB at {address} cannot serve this now ({code}).")
+    return errors.BackendRejectedError(COMPONENT, f"MongoDB at {address} rejected the operation ({code}).")
 
 
-def _codes(error: OperationFailure) -> set[int]:
+def _codes(error: driver.OperationFailure) -> set[int]:
     """Every code that a failure names: its own, and those of the single writes of a batch."""
     codes = {error.code} if error.code is not None else set()
     details = error.details or {}
-    if isinstance(error, BulkWriteError):
+    if isinstance(error, driver.BulkWriteError):
         codes |= {each["code"] for each in (*details["writeErrors"], *details["writeConcernErrors"])}
     return codes

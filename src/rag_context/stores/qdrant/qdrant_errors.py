@@ -10,13 +10,7 @@ from pydantic_core import PydanticSerializationError
 from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
-from rag_context.errors import (
-    BackendDataError,
-    BackendError,
-    BackendRejectedError,
-    BackendTimeoutError,
-    BackendUnavailableError,
-)
+from rag_context import errors
 
 COMPONENT = "qdrant"
 
@@ -55,92 +49,94 @@ _KEY_CODES = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISS
 _INVALID = frozenset({grpc.StatusCode.DATA_LOSS, grpc.StatusCode.UNIMPLEMENTED})
 
 
-class NoCollectionError(BackendRejectedError):
+class NoCollectionError(errors.BackendRejectedError):
     """The collection does not exist on a running server; a write may create it again."""
 
 
-class NoPointError(BackendRejectedError):
+class NoPointError(errors.BackendRejectedError):
     """A point that is to be changed does not exist."""
 
 
-def backend_error(error: BaseException, collection: str) -> BackendError:
+def backend_error(error: BaseException, collection: str) -> errors.BackendError:
     match error:
         case TimeoutError():
-            return BackendTimeoutError(COMPONENT, "Qdrant did not answer in time.")
+            return errors.BackendTimeoutError(COMPONENT, "Qdrant did not answer in time.")
         case ResponseHandlingException():
             return _broken(error.source)
         case UnexpectedResponse():
             return _rejected(error.status_code or 0, _reason(error.content), collection)
         case ResourceExhaustedResponse():
-            return BackendUnavailableError(
+            return errors.BackendUnavailableError(
                 COMPONENT,
                 "Qdrant limits the rate of requests: try again later.",
                 retry_after_s=float(error.retry_after_s),
             )
         case QdrantException():  # a Retry-After that is not a number of seconds
-            return BackendUnavailableError(COMPONENT, "Qdrant limits the rate of requests: try again later.")
+            return errors.BackendUnavailableError(COMPONENT, "Qdrant limits the rate of requests: try again later.")
         case grpc.aio.AioRpcError():
             return _failed_call(error, collection)
         case PydanticSerializationError() | UnicodeEncodeError():
-            return BackendRejectedError(COMPONENT, "Qdrant cannot store this text: it is not valid Unicode.")
+            return errors.BackendRejectedError(COMPONENT, "Qdrant cannot store this text: it is not valid Unicode.")
         case AssertionError():
-            return BackendDataError(COMPONENT, "Qdrant's response has no result.")
+            return errors.BackendDataError(COMPONENT, "Qdrant's response has no result.")
         case _:
-            return BackendDataError(COMPONENT, _UNREADABLE)
+            return errors.BackendDataError(COMPONENT, _UNREADABLE)
 
 
-def _broken(source: Exception) -> BackendError:
+def _broken(source: Exception) -> errors.BackendError:
     match source:
         case httpx.TimeoutException():
-            return BackendTimeoutError(COMPONENT, "Qdrant did not answer in time.")
+            return errors.BackendTimeoutError(COMPONENT, "Qdrant did not answer in time.")
         case httpx.RemoteProtocolError() if "without sending a response" not in str(source):
-            return BackendDataError(COMPONENT, "Qdrant's answer broke off, or is no HTTP.")
+            return errors.BackendDataError(COMPONENT, "Qdrant's answer broke off, or is no HTTP.")
         case httpx.TransportError():
-            return BackendUnavailableError(COMPONENT, f"Qdrant cannot be reached ({type(source).__name__}).")
+            return errors.BackendUnavailableError(COMPONENT, f"Qdrant cannot be reached ({type(source).__name__}).")
         case AttributeError():  # uvloop: a connection reset while it was made has no socket, which anyio reads
-            return BackendUnavailableError(COMPONENT, "Qdrant cannot be reached (reset).")
+            return errors.BackendUnavailableError(COMPONENT, "Qdrant cannot be reached (reset).")
         case _:
-            return BackendDataError(COMPONENT, _UNREADABLE)
+            return errors.BackendDataError(COMPONENT, _UNREADABLE)
 
 
-def _rejected(status: int, reason: str | None, collection: str) -> BackendError:
+def _rejected(status: int, reason: str | None, collection: str) -> errors.BackendError:
     if status in (401, 403):
-        return BackendRejectedError(COMPONENT, _KEY_REJECTED)
+        return errors.BackendRejectedError(COMPONENT, _KEY_REJECTED)
     if status == 408:
-        return BackendTimeoutError(COMPONENT, "Qdrant gave up: it did not answer in the time it allows itself.")
+        return errors.BackendTimeoutError(COMPONENT, "Qdrant gave up: it did not answer in the time it allows itself.")
     if status == 429 or status >= 500:
-        return BackendUnavailableError(COMPONENT, f"Qdrant answered {status}.")
+        return errors.BackendUnavailableError(COMPONENT, f"Qdrant answered {status}.")
     if reason is None:
-        return BackendDataError(COMPONENT, f"What answers at Qdrant's address ({status}) is no Qdrant.")
+        return errors.BackendDataError(COMPONENT, f"What answers at Qdrant's address ({status}) is no Qdrant.")
     if status == 404:
         return _missing(reason, collection)
-    return BackendRejectedError(COMPONENT, f"Qdrant rejected the request ({status}): {reason}.")
+    return errors.BackendRejectedError(COMPONENT, f"Qdrant rejected the request ({status}): {reason}.")
 
 
-def _missing(reason: str, collection: str) -> BackendError:
+def _missing(reason: str, collection: str) -> errors.BackendError:
     """The error for what is missing: a collection that exists may still miss shards, aliases and snapshots."""
     if re.search(r"collection .*(doesn't|does not) exist", reason, re.IGNORECASE):
         return NoCollectionError(COMPONENT, f"Qdrant has no collection {collection!r}.")
     if re.search(r"\bpoints?\b", reason, re.IGNORECASE):
         return NoPointError(COMPONENT, f"Qdrant misses a point in {collection!r}: {reason}.")
-    return BackendUnavailableError(COMPONENT, f"Qdrant cannot serve {collection!r} now: {reason}.")
+    return errors.BackendUnavailableError(COMPONENT, f"Qdrant cannot serve {collection!r} now: {reason}.")
 
 
-def _failed_call(error: grpc.aio.AioRpcError, collection: str) -> BackendError:
+def _failed_call(error: grpc.aio.AioRpcError, collection: str) -> errors.BackendError:
     code = error.code()
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return BackendTimeoutError(COMPONENT, "Qdrant did not answer in time.")
+        return errors.BackendTimeoutError(COMPONENT, "Qdrant did not answer in time.")
     if code in _UNAVAILABLE:
-        return BackendUnavailableError(COMPONENT, f"Qdrant cannot be reached, or failed, over gRPC ({code.name}).")
+        return errors.BackendUnavailableError(
+            COMPONENT, f"Qdrant cannot be reached, or failed, over gRPC ({code.name})."
+        )
     if code in _KEY_CODES:
-        return BackendRejectedError(COMPONENT, _KEY_REJECTED)
+        return errors.BackendRejectedError(COMPONENT, _KEY_REJECTED)
     if code is grpc.StatusCode.NOT_FOUND:
         return _missing(_short(error.details() or ""), collection)
     if code in _INVALID:
-        return BackendDataError(
+        return errors.BackendDataError(
             COMPONENT, f"What answers at Qdrant's gRPC port ({code.name}) is no Qdrant, or damaged."
         )
-    return BackendRejectedError(
+    return errors.BackendRejectedError(
         COMPONENT, f"Qdrant rejected the request ({code.name}): {_short(error.details() or '')}."
     )
 

@@ -18,34 +18,8 @@ from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, NotFoundError
 from rag_context.ports.foreign import ForeignRecord
 from rag_context.stores.engines import read_fields
+from rag_context.stores.qdrant import points, qdrant_api
 from rag_context.stores.qdrant.filters import conditions
-from rag_context.stores.qdrant.points import (
-    BLOCK_BYTES,
-    CHUNK_ID,
-    CONTENT_HASH,
-    DOCUMENT_ID,
-    IDENTITY,
-    MOST_BLOCKS,
-    OF_A_HIT,
-    is_hit,
-    is_ours,
-    of_documents,
-    passage_of,
-    payload_of,
-    point_ids,
-    ref_of,
-    source_blocks,
-    stale_points,
-)
-from rag_context.stores.qdrant.qdrant_api import (
-    PAGE,
-    Consistency,
-    QdrantConnection,
-    Transport,
-    connect,
-    nearest,
-    vector_of,
-)
 from rag_context.stores.qdrant.qdrant_errors import COMPONENT, NoCollectionError
 from rag_context.stores.qdrant.vector_collection import CollectionPlan, VectorCollection
 
@@ -74,17 +48,17 @@ async def open_qdrant(
     plan: CollectionPlan,
     *,
     api_key: str | None = None,
-    transport: Transport = "http",
+    transport: qdrant_api.Transport = "http",
     grpc_port: int = 6334,
     timeout_s: float = TIMEOUT_S,
-    consistency: Consistency = "one",
+    consistency: qdrant_api.Consistency = "one",
 ) -> AsyncIterator["QdrantVectors"]:
     """The vectors that a Qdrant server holds; opening sends nothing, so the server may be down.
 
     Raises:
         ConfigurationError: the address, or the collection's name, is invalid.
     """
-    connection = connect(
+    connection = qdrant_api.connect(
         url,
         plan.name,
         api_key=api_key,
@@ -106,7 +80,7 @@ class QdrantVectors(VectorCollection):
     would be wrong), and the next `put` creates it again.
     """
 
-    def __init__(self, connection: QdrantConnection, plan: CollectionPlan) -> None:
+    def __init__(self, connection: qdrant_api.QdrantConnection, plan: CollectionPlan) -> None:
         super().__init__(connection, plan)
         self._warned = ""
 
@@ -116,12 +90,12 @@ class QdrantVectors(VectorCollection):
         return await self._or_empty(self._search(vector, limit, conditions(where)), [])
 
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
-        ids = point_ids(chunk_ids)
+        ids = points.point_ids(chunk_ids)
         return await self._or_empty(self._score(vector, ids), {}) if ids else {}
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
-        records = await self._or_empty(self._connection.retrieve(point_ids(chunk_ids), page=PAGE), [])
-        return {str(record.id): passage_of(str(record.id), record.payload) for record in records}
+        records = await self._or_empty(self._connection.retrieve(points.point_ids(chunk_ids), page=qdrant_api.PAGE), [])
+        return {str(record.id): points.passage_of(str(record.id), record.payload) for record in records}
 
     async def ping(self) -> str:
         """Read the collection again and create missing indexes; returns one line for people."""
@@ -131,42 +105,42 @@ class QdrantVectors(VectorCollection):
         await self.make(model.dimension)
 
     async def put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> None:
-        points = _points(document, chunks, vectors)
-        if points:
-            await self._store(points, vectors.shape[1])
+        stored = _points(document, chunks, vectors)
+        if stored:
+            await self._store(stored, vectors.shape[1])
         # Only now: a crash leaves points of two versions, never of none.
-        await self._delete(stale_points(document.id, [point.id for point in points]))
+        await self._delete(points.stale_points(document.id, [point.id for point in stored]))
 
     async def discard(self, document_ids: Collection[str]) -> None:
-        for ids in _batches(sorted(document_ids), PAGE):
-            await self._delete(of_documents(ids))
+        for ids in _batches(sorted(document_ids), qdrant_api.PAGE):
+            await self._delete(points.of_documents(ids))
 
     async def stored_vectors(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
         chunks: defaultdict[str, set[str]] = defaultdict(set)
         revisions: defaultdict[str, set[str]] = defaultdict(set)
-        for ids in _batches(sorted(document_ids), PAGE):
-            async for record in self._scroll(of_documents(ids), IDENTITY):
+        for ids in _batches(sorted(document_ids), qdrant_api.PAGE):
+            async for record in self._scroll(points.of_documents(ids), points.IDENTITY):
                 payload = record.payload or {}
-                document_id = str(payload.get(DOCUMENT_ID))
+                document_id = str(payload.get(points.DOCUMENT_ID))
                 chunks[document_id].add(str(record.id))
-                revisions[document_id].add(str(payload.get(CONTENT_HASH)))
+                revisions[document_id].add(str(payload.get(points.CONTENT_HASH)))
         return {id_: StoredVectors(frozenset(found), frozenset(revisions[id_])) for id_, found in chunks.items()}
 
     async def stored_documents(self) -> AsyncIterator[str]:
         last = None
-        async for record in self._scroll(None, IDENTITY):
-            document_id: str = (record.payload or {})[DOCUMENT_ID]
+        async for record in self._scroll(None, points.IDENTITY):
+            document_id: str = (record.payload or {})[points.DOCUMENT_ID]
             if document_id != last:
                 last = document_id
                 yield document_id
 
     async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
-        ids = point_ids(chunk_ids)
+        ids = points.point_ids(chunk_ids)
         try:
             records = await self._connection.retrieve(ids, page=_BATCH, payload=False, vectors=True)
         except NoCollectionError:
             return {}
-        return {str(record.id): vector_of(record) for record in records}
+        return {str(record.id): qdrant_api.vector_of(record) for record in records}
 
     async def clear(self) -> None:
         """The collection is created again with the next vectors; where other programs use it too, only ours go."""
@@ -187,12 +161,12 @@ class QdrantVectors(VectorCollection):
             return empty
 
     async def _search(self, vector: Vector, limit: int, where: models.Filter) -> list[VectorHit]:
-        points = await nearest(
-            lambda count: self._query(vector, count, where, _APPROXIMATE, OF_A_HIT),
+        near = await qdrant_api.nearest(
+            lambda count: self._query(vector, count, where, _APPROXIMATE, points.OF_A_HIT),
             limit,
-            lambda point: is_hit(point.payload),
+            lambda point: points.is_hit(point.payload),
         )
-        hits = [VectorHit(ref_of(str(point.id), point.payload), point.score) for point in points]
+        hits = [VectorHit(points.ref_of(str(point.id), point.payload), point.score) for point in near]
         return sorted(hits, key=lambda hit: (-hit.cosine, hit.chunk.id))[:limit]
 
     async def _score(self, vector: Vector, ids: list[models.ExtendedPointId]) -> dict[str, float]:
@@ -261,17 +235,19 @@ class QdrantVectors(VectorCollection):
     async def _scroll(self, where: models.Filter | None, names: list[str]) -> AsyncIterator[models.Record]:
         try:
             async for record in self._connection.scroll(where, names):
-                if is_ours(record.id, record.payload):
+                if points.is_ours(record.id, record.payload):
                     yield record
         except NoCollectionError:
             return
 
 
 def _points(document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> list[models.PointStruct]:
-    if len(source_blocks(document.source)) > MOST_BLOCKS:
-        raise BackendRejectedError(COMPONENT, f"A source of more than {MOST_BLOCKS * BLOCK_BYTES} bytes is too long.")
+    if len(points.source_blocks(document.source)) > points.MOST_BLOCKS:
+        raise BackendRejectedError(
+            COMPONENT, f"A source of more than {points.MOST_BLOCKS * points.BLOCK_BYTES} bytes is too long."
+        )
     return [
-        models.PointStruct(id=chunk.id, vector=row.tolist(), payload=payload_of(document, chunk))
+        models.PointStruct(id=chunk.id, vector=row.tolist(), payload=points.payload_of(document, chunk))
         for chunk, row in zip(chunks, vectors, strict=True)
     ]
 
@@ -282,10 +258,10 @@ def _batches(items: Sequence[T], size: int) -> Iterator[list[T]]:
 
 @asynccontextmanager
 async def open_other_points(
-    url: str, collection: str, *, api_key: str | None, transport: Transport, grpc_port: int
+    url: str, collection: str, *, api_key: str | None, transport: qdrant_api.Transport, grpc_port: int
 ) -> AsyncIterator["OtherPoints"]:
     """Open a collection for reading. Raises: ConfigurationError (the address, or the name)."""
-    connection = connect(
+    connection = qdrant_api.connect(
         url, collection, api_key=api_key, transport=transport, grpc_port=grpc_port, timeout_s=TIMEOUT_S
     )
     try:
@@ -297,7 +273,7 @@ async def open_other_points(
 class OtherPoints:
     """`ForeignSource` over the points that this package did not store."""
 
-    def __init__(self, connection: QdrantConnection) -> None:
+    def __init__(self, connection: qdrant_api.QdrantConnection) -> None:
         self._connection = connection
 
     @property
@@ -307,10 +283,10 @@ class OtherPoints:
     async def records(self) -> AsyncIterator[ForeignRecord]:
         try:
             async for point in self._connection.scroll(None, payload=True, page=_HEAVY):
-                if is_ours(point.id, point.payload):
+                if points.is_ours(point.id, point.payload):
                     continue
                 text, fields = read_fields(point.payload or {})
-                names = {str(point.id), str(fields.get(CHUNK_ID, point.id))}
+                names = {str(point.id), str(fields.get(points.CHUNK_ID, point.id))}
                 yield ForeignRecord(str(point.id), text, fields, frozenset(names))
         except NoCollectionError as error:
             raise NotFoundError(str(error)) from error
