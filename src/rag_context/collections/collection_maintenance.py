@@ -61,11 +61,7 @@ class CollectionReindexing:
         return [collection for collection, record in records if record is not None and not is_made_by(record, model)]
 
     async def run(self, on_progress: OnProgress = lambda _ref, _done, _total: None) -> list[Reindexed]:
-        """Reindex the collections that another model embedded; a failure is reported and does not stop the others.
-
-        Raises:
-            asyncio.CancelledError: the run was interrupted; the next run continues with what it has built.
-        """
+        """Reindex the collections that another model embedded; a failure is reported and does not stop the others."""
         done: list[Reindexed] = []
         async with self._one_at_a_time:
             for connection in self._collections.connections.values():
@@ -206,8 +202,6 @@ MAX_RETRY_S = 60.0
 
 
 class CollectionMaintenance:
-    """Health and reindexing of collections."""
-
     def __init__(self, collections: Collections, clock: Callable[[], float] = time.monotonic) -> None:
         self._collections = collections
         self._clock = clock

@@ -62,18 +62,15 @@ class CollectionService:
         return self._conversations.reused
 
     async def close(self) -> None:
-        """Stop the background work."""
         await self.maintenance.close()
 
     @performs(operations.COLLECTION_LIST)
     async def listing(self, request: collection_operations.ListCollectionsRequest) -> wire.CollectionsResponse:
-        """All collections of a connection."""
         found = [_response(one, request.connection) for one in await self._collections.listing(request.connection)]
         return wire.CollectionsResponse(collections=found, count=len(found))
 
     @performs(operations.COLLECTION_CREATE)
     async def create(self, request: collection_operations.NewCollectionRequest) -> wire.CreatedCollectionResponse:
-        """Create an empty collection. Raises: ConflictError if there is one of that name."""
         check_metadata(request.metadata)
         self._redactor.check_names({"name": request.name})
         metadata = self._metadata_to_store(request.metadata)
@@ -88,18 +85,15 @@ class CollectionService:
 
     @performs(operations.COLLECTION_GET)
     async def get(self, request: collection_operations.GetCollectionRequest) -> wire.CollectionResponse:
-        """Read one collection."""
         return _response(await self._collections.get(_ref(request)), request.connection)
 
     @performs(operations.COLLECTION_DELETE)
     async def drop(self, request: collection_operations.DeleteCollectionRequest) -> wire.DroppedCollectionResponse:
-        """Delete a collection with all its documents."""
         await self._collections.drop(_ref(request))
         return wire.DroppedCollectionResponse(collection=request.name)
 
     @performs(operations.COLLECTION_SET_METADATA)
     async def set_metadata(self, request: collection_operations.SetMetadataRequest) -> wire.MetadataResponse:
-        """Replace the metadata, or with `merge` set some keys; labels stay unless the request sets them."""
         check_metadata(request.metadata)
         put = self._collections.merge_metadata if request.merge else self._collections.replace_metadata
         changed = await put(_ref(request), self._metadata_to_store(request.metadata))
@@ -107,7 +101,6 @@ class CollectionService:
 
     @performs(operations.COLLECTION_ADD)
     async def add(self, request: collection_operations.AddDocumentsRequest) -> wire.AddedDocumentsResponse:
-        """Store documents with `text` and optionally `id`, `metadata` and `embedding` (numbers or an array)."""
         return await self._add(_ref(request), partial(documents_of, request.documents, check_metadata))
 
     async def add_json(self, name: str, body: bytes, *, connection: str = DEFAULT) -> wire.AddedDocumentsResponse:
@@ -116,7 +109,6 @@ class CollectionService:
 
     @performs(operations.COLLECTION_DOCUMENTS)
     async def documents(self, request: collection_operations.ListDocumentsRequest) -> wire.DocumentsResponse:
-        """A page of the documents that match a filter (JSON, or its text), sorted by id; or the documents of `ids`."""
         ref, clause = _ref(request), self._clause(request.where)
         async with self._admissions.searches.admitted():
             if request.ids is not None:
@@ -134,7 +126,6 @@ class CollectionService:
 
     @performs(operations.COLLECTION_DELETE_DOCUMENT)
     async def delete(self, request: collection_operations.DeleteDocumentRequest) -> wire.DeletedDocumentResponse:
-        """Delete one document."""
         await self._collections.delete(_ref(request), request.id)
         return wire.DeletedDocumentResponse(collection=request.name, id=request.id)
 
@@ -142,11 +133,6 @@ class CollectionService:
     async def delete_documents(
         self, request: collection_operations.DeleteCollectionDocumentsRequest
     ) -> wire.DeletedMatchingResponse:
-        """Delete documents by id (unknown ids are ignored), or those that match a filter.
-
-        Raises:
-            InvalidInputError: many documents match and `confirm` is not set; or the filter is empty without `every`.
-        """
         if request.ids is None:
             return await self._delete_matching(request)
         ref = _ref(request)
@@ -183,7 +169,6 @@ class CollectionService:
 
     @performs(operations.COLLECTION_UPDATE_DOCUMENT)
     async def update(self, request: collection_operations.UpdateDocumentRequest) -> wire.UpdatedDocumentResponse:
-        """Replace the metadata of one document, or with `merge` set some keys of it. Raises: NotFoundError."""
         check_metadata(request.metadata)
         changed = await self._collections.update_metadata(
             _ref(request), request.id, self._metadata_to_store(request.metadata), merge=request.merge
@@ -192,20 +177,17 @@ class CollectionService:
 
     @performs(operations.COLLECTION_EMPTY)
     async def empty(self, request: collection_operations.EmptyCollectionRequest) -> wire.EmptiedCollectionResponse:
-        """Delete all documents of a collection at once: if that fails, none is deleted."""
         count_deleted = await self._collections.empty(_ref(request))
         return wire.EmptiedCollectionResponse(collection=request.name, count_deleted=count_deleted)
 
     @performs(operations.COLLECTION_VALUES)
     async def values(self, request: collection_operations.ListValuesRequest) -> wire.ValuesResponse:
-        """The distinct values of a metadata field; `a.b` is the field `b` of the object `a`."""
         async with self._admissions.searches.admitted():
             found = wire.sorted_values(await self._collections.values(_ref(request), tuple(request.field.split("."))))
         return wire.ValuesResponse.model_construct(field=request.field, values=found, count=len(found))
 
     @performs(operations.COLLECTION_QUERY)
     async def query(self, request: collection_operations.QueryCollectionRequest) -> wire.QueryResponse:
-        """Search a collection by a vector, a text, or both."""
         query = searching.CollectionQuery(
             text=request.text,
             vector=request.vector(),
@@ -220,7 +202,6 @@ class CollectionService:
 
     @performs(operations.CONVERSE)
     async def converse(self, request: collection_operations.ConverseRequest) -> collection_operations.ConverseResponse:
-        """Search several collections for the next message of a conversation."""
         query = searching.choose(request.user_message, request.current_topic)
         refs = [self._collections.connections.ref(text) for text in request.collections]
         async with self._admissions.searches.admitted():

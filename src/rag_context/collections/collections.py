@@ -60,7 +60,6 @@ class Collections:
         return [labels.with_labels(one) for one in found if labels.BUILT not in one.name]
 
     async def get(self, ref: CollectionRef) -> Collection:
-        """Read one collection."""
         return labels.with_labels(await self._stored(ref))
 
     async def create(self, collection: Collection, connection: str) -> Collection:
@@ -81,7 +80,6 @@ class Collections:
         return await self.get(CollectionRef(collection.name, connection))
 
     async def drop(self, ref: CollectionRef) -> None:
-        """Delete a collection with all its documents."""
         await self._require_writable(ref)
         attempts = count()
 
@@ -116,8 +114,7 @@ class Collections:
     async def add(self, collection: Collection, connection: str, documents: Sequence[CollectionInput]) -> list[str]:
         """Store all documents or none, replacing those with the same ids. Returns their ids, in order.
 
-        Raises:
-            InvalidInputError: two documents have one id, or a vector has the wrong dimension.
+        Raises: InvalidInputError (two documents have one id, or a vector has the wrong dimension).
         """
         labels.require_writable(collection)
         entries = await asyncio.to_thread(_entries, collection.name, documents)
@@ -179,9 +176,6 @@ class Collections:
         """Replace the metadata of one document, or with `merge` set some keys of it; its text and vector stay.
 
         Two updates by this process do not lose each other's keys. Of two processes at the same time, the last wins.
-
-        Raises:
-            NotFoundError: there is no such document.
         """
         await self._require_writable(ref)
         # Reading and writing are one step within this process: providers have none that changes metadata alone.
@@ -201,25 +195,16 @@ class Collections:
         return await (await self._reading(ref.connection)).search(ref.name, vector, limit=limit, where=where)
 
     async def embed_query(self, ref: CollectionRef, text: str) -> Vector:
-        """Embed a query with the model that embedded the collection: `(dim,) float32`.
-
-        Raises:
-            InvalidInputError: callers embed the documents of this collection, so the text cannot be embedded here.
-            ConflictError: another model embedded the collection.
-        """
+        """Embed a query with the collection's model, `(dim,) float32`. Raises: InvalidInputError, ConflictError."""
         collection = await self.get(ref)
         labels.require_embeddable(collection)
         await self.check_model(ref, collection)
         return await self.connections.require(ref.connection).embedder.query(text)
 
     async def check_model(self, ref: CollectionRef, collection: Collection) -> None:
-        """Check that the model in use embedded a collection; a new collection records the model.
+        """Check that the model in use embedded a collection; a new one records the model. Raises: ConflictError.
 
-        A collection without a record (from an older version) records the model in use only if that makes the same
-        vectors for some of its texts again.
-
-        Raises:
-            ConflictError: another model embedded the collection.
+        A collection without a record does so only if the model makes the same vectors for some of its texts again.
         """
         model = self.connections.require(ref.connection).embedder.model
         if labels.model_record(collection) is None:

@@ -38,8 +38,6 @@ Row: TypeAlias = tuple[Entry, Vector]
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A collection of a provider."""
-
     provider: Provider
     name: str
 
@@ -53,8 +51,6 @@ class OnDifference(StrEnum):
 
 
 class Stage(StrEnum):
-    """The stages of a copy."""
-
     COMPARE = "compare"
     COPY = "copy"
     VERIFY = "verify"
@@ -93,15 +89,11 @@ async def copy_collection(
 ) -> CopyReport:
     """Copy a collection with its documents, vectors, metadata and labels, and check that both are equal in the end.
 
-    A target that is new, empty, or holds a part of the source is completed; a repeated copy adds only what is missing.
-    The source should not change meanwhile.
+    A target that is new, empty, or holds a part of the source is completed, so a copy that failed can be repeated. The
+    source should not change meanwhile.
 
-    Raises:
-        InvalidInputError: source and target are the same collection.
-        NotFoundError: the source does not exist.
-        ConflictError: the target has other contents, and `on_difference` is REJECT; nothing was changed.
-        BackendDataError: they differ in the end, because one of them was changed meanwhile.
-        BackendError: a provider failed; the same call continues from there.
+    Raises: InvalidInputError (both are one collection), NotFoundError, ConflictError (the target has other contents;
+    `on_difference` is REJECT), BackendDataError (they differ in the end), BackendError.
     """
     if source.provider is target.provider and source.name == target.name:
         raise InvalidInputError(f"The collection '{source.name}' cannot be copied onto itself")
@@ -125,12 +117,9 @@ async def copy_collection(
 async def copy_all(
     source: Provider, target: Provider, on_progress: Callable[[str, CopyProgress], None]
 ) -> dict[str, CopyReport]:
-    """Copy all collections of a provider to another one, each as `copy_collection` does; returns a report for each.
+    """Copy all collections of a provider, as `copy_collection` does and raises; returns a report for each.
 
     Left out are collections of other programs, and those that a reindexing is building.
-
-    Raises:
-        ConflictError, BackendError: as `copy_collection`; collections that were copied stay.
     """
     return {
         name: await copy_collection(Located(source, name), Located(target, name), progress=partial(on_progress, name))

@@ -96,7 +96,6 @@ Record = Mapping[str, Json]
 
 
 def record_of(model: EmbeddingModel) -> dict[str, Json]:
-    """The record of a model."""
     return {
         "name": model.name,
         "dimension": model.dimension,
@@ -120,10 +119,7 @@ def is_made_by(record: Record, model: EmbeddingModel) -> bool:
 
 
 def are_same_vectors(stored: Sequence[np.ndarray[tuple[int], np.dtype[np.float32]]], made: Matrix) -> bool:
-    """Whether most of a sample's stored vectors, `(n, dim)`, equal those that the model makes for the same texts now.
-
-    Most, because a document may have come with a vector of its own.
-    """
+    """Whether most of a sample's stored vectors, `(n, dim)`, equal those of the same texts by the model now."""
     if any(len(row) != made.shape[1] for row in stored):
         return False
     near = np.vecdot(np.stack(list(stored)), made) >= SAME_COSINE

@@ -37,8 +37,6 @@ T = TypeVar("T")
 
 
 class TextEmbedder:
-    """Embeds texts and queries."""
-
     def __init__(self, embedder: Embedder, dependency: Dependency) -> None:
         self._embedder = embedder
         self._for_queries = dependency.guard(embedder, QUERY_S)
@@ -78,10 +76,7 @@ class CollectionRef:
 
 
 class ProviderConnection:
-    """A provider that is opened on the first call; while its breaker is open, calls fail at once.
-
-    `opener` is called again after a failure; without an embedder callers send embeddings.
-    """
+    """A provider that is opened on the first call, and again after a failure; while its breaker is open, calls fail."""
 
     def __init__(
         self,
@@ -114,12 +109,9 @@ class ProviderConnection:
         return self._embedder
 
     async def within(self, seconds: float) -> "ProviderCalls":
-        """The provider, opened if needed; each of its calls ends within `seconds`, and raises as `call` does.
+        """The provider, opened if needed; each of its calls ends within `seconds`. Raises: BackendError.
 
         Opening it has a time budget of its own: seconds of imports would else use up that of the first call.
-
-        Raises:
-            BackendError: it cannot be opened, or its breaker is open.
         """
         if not self.is_open:
             await self.dependency.call(self.opened, OPEN_S)
@@ -128,11 +120,7 @@ class ProviderConnection:
         return self._guards[seconds]
 
     async def call(self, work: Callable[[Provider], Awaitable[T]], seconds: float) -> T:
-        """Do `work`, several calls of the provider that are tried again as one, within `seconds`.
-
-        Raises:
-            BackendError: it failed or did not answer in time, or its breaker is open.
-        """
+        """Do `work`, calls of the provider that are tried again as one, within `seconds`. Raises: BackendError."""
 
         async def attempt() -> T:
             provider = await self.opened()
@@ -153,12 +141,10 @@ class ProviderConnection:
 
     @property
     def was_used(self) -> bool:
-        """Whether opening it was tried."""
         return self._open_provider is not None
 
     @property
     def is_open(self) -> bool:
-        """Whether the provider is open."""
         found = self._open_provider
         return found is not None and found.opened.done() and not found.task.done()
 
@@ -214,8 +200,6 @@ class _OpenedCalls:
 
 
 class Connections(dict[str, ProviderConnection]):
-    """The connections by id."""
-
     def __init__(self, connections: Sequence[ProviderConnection]) -> None:
         super().__init__((connection.id, connection) for connection in connections)
 

@@ -76,19 +76,16 @@ class ProviderService:
 
     @performs(operations.PROVIDER_LIST)
     async def listing(self, _request: NoFields) -> providers.ProvidersResponse:
-        """All provider kinds, including those that are not available here."""
         await self._registry.load()
         found = [self._described(registered) for registered in self._registry]
         return providers.ProvidersResponse(providers=found, count=len(found))
 
     @performs(operations.PROVIDER_GET)
     async def get(self, request: providers.ProviderRequest) -> providers.ProviderResponse:
-        """Describe one provider kind."""
         return self._described(await self._known(request.name))
 
     @performs(operations.PROVIDER_TEST)
     async def test(self, request: providers.TestProviderRequest) -> providers.ProviderHealthResponse:
-        """Test a provider with a configuration, or test an existing connection."""
         name = request.name
         registered = await self._known(name)
         if request.connection is not None:

@@ -139,7 +139,6 @@ class Registered:
 
     @property
     def available(self) -> bool:
-        """Whether it can be used."""
         return self.reason is None
 
     def connection_schema(self) -> dict[str, Any]:
@@ -147,12 +146,7 @@ class Registered:
         return self.kind.configuration.model_json_schema() if self.kind is not None else {}
 
     def validated(self, configuration: Mapping[str, object]) -> BaseModel:
-        """Validate a configuration.
-
-        Raises:
-            InvalidInputError: it is invalid; `details` names every wrong field, and no value is repeated.
-            BackendRejectedError: the provider is not available.
-        """
+        """Validate a configuration. Raises: InvalidInputError (with every wrong field), BackendRejectedError."""
         model = self._usable().configuration
         # Collected before the rest is validated, so that one answer names every field that is wrong.
         unknown = [] if model.model_config.get("extra") == "allow" else _unknown(model, configuration)
@@ -172,12 +166,7 @@ class Registered:
 
     @asynccontextmanager
     async def open(self, configuration: BaseModel) -> AsyncIterator[Provider]:
-        """Open a provider of this kind for the block.
-
-        Raises:
-            ConfigurationError: this configuration can never work.
-            BackendError: the provider cannot be opened now.
-        """
+        """Open a provider of this kind for the block. Raises: ConfigurationError (it can never work), BackendError."""
         kind = self._usable()
         async with AsyncExitStack() as stack:
             try:
@@ -196,10 +185,7 @@ class Registered:
 
 
 class ProviderRegistry:
-    """All provider kinds by name. Plug-ins are imported on first use.
-
-    A built-in kind comes with the reason why it is not available, or None.
-    """
+    """All provider kinds by name; a built-in one comes with the reason why it is not available."""
 
     def __init__(
         self, built_in: Sequence[tuple[ProviderKind[Any], str | None]], plugins: EntryPoints = installed

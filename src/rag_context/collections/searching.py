@@ -65,9 +65,7 @@ class CollectionMatch:
 async def search(collections: Collections, ref: CollectionRef, query: CollectionQuery) -> list[CollectionMatch]:
     """The best documents with at least `min_score`, best first; those with equal scores are sorted by id.
 
-    Raises:
-        InvalidInputError: the text cannot be embedded here, or keyword search would read too many documents.
-        ConflictError: another model embedded the collection.
+    Raises: InvalidInputError (the text cannot be embedded here, or too many would be read), ConflictError (the model).
     """
     match query.mode:
         case Mode.VECTOR:
@@ -158,8 +156,7 @@ async def keyword_scores(
 ) -> dict[str, KeywordScore]:
     """As `KeywordProvider.keyword_scores`, for every provider: without a keyword index, documents are read here.
 
-    Raises:
-        InvalidInputError: the provider has no keyword index, and more than `most_read` documents match the filter.
+    Raises: InvalidInputError (more than `most_read` documents would be read).
     """
     if isinstance(provider, KeywordProvider):
         return await provider.keyword_scores(name, text, where, limit=limit, also=also)
@@ -282,9 +279,7 @@ class Conversations:
     ) -> ConversationResults:
         """The nearest documents of all collections; those that cannot be searched are listed as omissions.
 
-        Raises:
-            InvalidInputError, NotFoundError, ConflictError, BackendError: no collection could be searched; the error
-                of the first one.
+        Raises: the error of the first collection, if none could be searched.
         """
         logger.info("query strategy: %s", query.strategy.value)
         cache = _Embeddings(self._collections, query.text)

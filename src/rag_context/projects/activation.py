@@ -42,11 +42,7 @@ class Promotion:
 
 
 class Projects:
-    """The projects that this process follows, and the activations of callers.
-
-    An activation waits `first_sync_timeout_s` for its first synchronisation. Without a registry, records last as long
-    as the process.
-    """
+    """The projects that this process follows, and the activations of callers."""
 
     def __init__(
         self,
@@ -84,14 +80,8 @@ class Projects:
     ) -> Activation:
         """Read the configuration, synchronise the index with the files, and follow them from now on.
 
-        A first synchronisation that takes longer than the timeout continues in the background; `state` has its
-        progress. A project that is followed already is read and synchronised again.
-
-        Raises:
-            InvalidInputError: there is no project configuration at this path, or another branch is checked out.
-            SchemaValidationError: the configuration is invalid.
-            FileSystemError: the configuration cannot be read.
-            BackendError: the index cannot be read; nothing was activated.
+        A first synchronisation that takes longer than the timeout continues in the background; `state` has its state.
+        Raises: as `open_project`, and BackendError (the index cannot be read; nothing was activated).
         """
         activation = await asyncio.to_thread(open_project, config_path, branch_name, is_forced=is_forced)
         await self._follow(activation, progress)
@@ -116,13 +106,7 @@ class Projects:
         self.resuming.pop(before, None)
 
     async def open_stored(self, config_path: str, branch_name: str | None = None) -> Activation:
-        """The activation of a project that is indexed already, to read it; nothing is written or followed.
-
-        Raises:
-            ProjectNotActivatedError: the project is not indexed.
-            InvalidInputError, SchemaValidationError, FileSystemError: as `activate`.
-            BackendError: the list of projects cannot be read.
-        """
+        """The activation of an indexed project, to read it; nothing is written or followed. Raises: as `activate`."""
         activation = await asyncio.to_thread(open_project, config_path, branch_name)
         tenant = activation.tenant
         if tenant not in await self.tenants.known():
@@ -143,11 +127,7 @@ class Projects:
         return None if follower is None else follower.state
 
     async def checked_out(self, activation: Activation) -> Activation:
-        """The activation for the branch that is checked out now, which may have changed a moment ago.
-
-        Raises:
-            ProjectNotActivatedError: that branch is not followed, or the project is deleted.
-        """
+        """The activation for the branch that is checked out now. Raises: ProjectNotActivatedError."""
         follower = self._of(activation)
         if await follower.is_current():
             return activation
@@ -163,14 +143,7 @@ class Projects:
         return now
 
     async def index_document(self, activation: Activation, path: str) -> records.ProjectDocument:
-        """Index one file now.
-
-        Raises:
-            InvalidInputError: the path leads out of the docs folder, or the file is not a document.
-            DocumentNotFoundError: the file does not exist.
-            FileSystemError: the file cannot be read.
-            BackendError: the document could not be stored.
-        """
+        """Index one file now. Raises: ProjectError, InvalidInputError (it is no document), BackendError."""
         follower = self._of(activation)
         relative = await asyncio.to_thread(activation.located, path)
         if not is_document(relative):
@@ -180,13 +153,7 @@ class Projects:
     async def promote(self, activation: Activation, path: str, level: records.PromotionLevel) -> Promotion:
         """Write a promotion level to the file's front matter and to the index; if one fails, to neither.
 
-        Raises:
-            InvalidInputError: the path leads out of the docs folder.
-            DocumentNotFoundError: the project has no such document.
-            ExternalDocsNotPromotableError: the document is an external one.
-            SchemaValidationError: the front matter cannot be changed.
-            FileSystemError: the file could not be written; nothing has changed.
-            BackendError: the index could not be written; the file has its old content again.
+        Raises: ProjectError, InvalidInputError (the path leads out of the docs folder), BackendError.
         """
         follower = self._of(activation)
         relative = await self._own_document(activation, path)
@@ -196,9 +163,7 @@ class Projects:
     async def delete_documents(self, project: str, branch: str | None, path_hash: str | None) -> Deletion:
         """Delete all documents of a project, stop following its files, and end its activations.
 
-        Raises:
-            InvalidInputError: the name of the project is empty.
-            BackendError: some of the documents could not be deleted; the project stays recorded.
+        Raises: InvalidInputError (no name), BackendError (some are still stored; the project stays recorded).
         """
         async with self._lock:
             known = [*self._followed, *(each.tenant for each in await self.project_records.records())]
@@ -221,11 +186,7 @@ class Projects:
         await self.project_records.flush()
 
     async def _follow(self, activation: Activation, progress: Progress, *, resumed: Tenant | None = None) -> bool:
-        """Start following a project; returns False if `resumed` was activated or deleted meanwhile.
-
-        Raises:
-            BackendError: the index cannot be read; projects that were followed before still are.
-        """
+        """Start following a project; False if `resumed` was activated or deleted meanwhile. Raises: BackendError."""
         tenant = activation.tenant
         related_tenants = await self.tenants.related(tenant)
         async with self._lock:
@@ -284,8 +245,7 @@ class Projects:
     async def _reopen(self, old: ProjectFollower) -> Activation | None:
         """Follow a project with its present configuration and branch, and update the activations of all its callers.
 
-        Returns None if that fails: a branch that is no longer checked out is not followed, and an invalid
-        configuration changes nothing. A project that another process deleted is no longer followed.
+        None if that fails: an invalid configuration changes nothing; a deleted project is no longer followed.
         """
         before = old.activation
         tenant = before.tenant

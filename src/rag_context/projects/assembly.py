@@ -133,10 +133,7 @@ def distinct(entries: Sequence[ContextEntry]) -> list[ContextEntry]:
 
 
 def allocate(entries: Sequence[ContextEntry], count: Count, max_tokens: int | None) -> list[Slot]:
-    """Divide the budget: which documents are included, whole or with how many tokens. The others do not fit.
-
-    The most relevant document is always included.
-    """
+    """Divide the budget: which documents are included, the most relevant always, whole or with how many tokens."""
     if max_tokens is None:
         return [Slot(entry, None if entry.whole is not None else UNBOUNDED_EXCERPT_TOKENS) for entry in entries]
     rule, *alone = count([RULE, *ContextSection])
@@ -162,10 +159,7 @@ def allocate(entries: Sequence[ContextEntry], count: Count, max_tokens: int | No
 def assemble(
     shown: Sequence[ContextEntry], candidates: Sequence[ContextEntry], count: Count, max_tokens: int | None
 ) -> Assembled:
-    """Assemble the text of a context.
-
-    `shown` have their text or excerpt as `whole`; other `candidates` are listed as omitted.
-    """
+    """Assemble the context. `shown` have their text or excerpt as `whole`; other `candidates` are listed as omitted."""
     order = list(ContextSection)
     entries = [each for each in sorted(shown, key=lambda each: order.index(each.section)) if each.whole is not None]
     first = {entry.section: position for position, entry in reversed(list(enumerate(entries)))}
@@ -321,10 +315,7 @@ def _key(content: str) -> bytes:
 
 
 def demoted(text: str, below: int) -> str:
-    """`text` with its headings below level `below`, for inclusion in a larger text.
-
-    H1 becomes the next level, and none becomes deeper than H6.
-    """
+    """`text` with its headings below level `below`, for inclusion in a larger text; none becomes deeper than H6."""
     text = _LINE_END.sub("\n", text).strip("\n").rstrip()
     if not text:
         return ""

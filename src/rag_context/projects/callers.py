@@ -71,7 +71,6 @@ class _Recent(Generic[Key]):
         return tuple(work.activation for work in self._entries.values())
 
     def replace(self, before: Tenant, after: Activation | None) -> None:
-        """Replace the activations of a tenant by another one; None deletes them."""
         for key in [key for key, work in self._entries.items() if work.activation.tenant == before]:
             if after is None:
                 del self._entries[key]
@@ -106,11 +105,7 @@ class Activations:
         return handle
 
     def of(self, caller: CallerId, handle: str | None = None) -> tuple[Activation, ...]:
-        """The activations of a caller: one, none, or several of a key.
-
-        Raises:
-            ProjectNotActivatedError: the handle is unknown or expired, or belongs to another key.
-        """
+        """The activations of a caller: one, none, or several of a key. Raises: ProjectNotActivatedError."""
         if handle is not None:
             own = self._handles.get(caller.key)
             activation = None if own is None else own.get(handle)
@@ -152,7 +147,7 @@ class ProjectRecords:
         self._noted_s = time.monotonic()
 
     async def records(self) -> list[ProjectRecord]:
-        """All records, those used last first."""
+        """The records, those used last first."""
         if self._registry is not None:
             self._records = {each.tenant: each for each in await asyncio.to_thread(self._registry.records)}
         found = [
@@ -180,7 +175,6 @@ class ProjectRecords:
         )
 
     async def put(self, record: ProjectRecord) -> None:
-        """Store the record of a project, replacing an older one of the same tenant."""
         self._records[record.tenant] = record
         if self._registry is not None:
             await asyncio.to_thread(self._registry.put, record)
@@ -199,7 +193,6 @@ class ProjectRecords:
             await asyncio.to_thread(self._registry.note_gone, tenant, since)
 
     async def forget(self, tenants: Collection[Tenant]) -> None:
-        """Delete the records of projects."""
         for tenant in tenants:
             self._records.pop(tenant, None)
             self._used.pop(tenant, None)

@@ -118,8 +118,6 @@ class ConfigFile(_Section):
 
 
 class ValueSource(StrEnum):
-    """The source of a value."""
-
     CALL = "call"
     PROJECT = "project"
     DEFAULT = "default"
@@ -152,15 +150,12 @@ class ProjectConfig:
         return _options(QUERY_DEFAULTS, self.query, call)
 
     def search_options(self, call: Mapping[str, object]) -> RetrievalOptions:
-        """Options of a `semantic_search`, in the same way."""
         return _options(SEARCH_DEFAULTS, self.search, call)
 
     def traced_query(self, call: Mapping[str, object]) -> tuple[Traced, ...]:
-        """Every option of a `rag_query` with its source."""
         return _traced(QUERY_DEFAULTS, self.query, call)
 
     def traced_search(self, call: Mapping[str, object]) -> tuple[Traced, ...]:
-        """Every option of a `semantic_search` with its source."""
         return _traced(SEARCH_DEFAULTS, self.search, call)
 
 

@@ -110,7 +110,6 @@ class DocTypes:
         return tuple(f"doc type {info.name!r}: {reason}" for info in own for reason in _ignored_parts(info.schema))
 
     def named(self, name: str) -> DocTypeInfo | None:
-        """The type with this name, or None."""
         return self._by_name.get(name)
 
     def by_folder(self, path: str) -> str:
@@ -135,9 +134,7 @@ class DocTypes:
 def doc_types_of(config: ProjectConfig, root: Path) -> DocTypes:
     """The built-in types and those of a configuration, which replace built-in ones of the same name.
 
-    Raises:
-        SchemaValidationError: a schema is invalid, does not exist, or is outside the repository.
-        FileSystemError: a schema cannot be read.
+    Raises: SchemaValidationError (a schema is invalid, missing or outside the repository), FileSystemError.
     """
     infos = {info.name: info for info in built_in_doc_types()}
     for i, declared in enumerate(config.custom_doc_types):
@@ -246,12 +243,7 @@ def _validator(schema: Mapping[str, Json]) -> Validator:
 
 
 def _errors(validator: Validator, front_matter: Mapping[str, Json]) -> list[ValidationError]:
-    """The errors of a front matter by a schema, sorted by path.
-
-    Raises:
-        TooManyStepsError: applying the schema takes too long.
-        TooDeepError: the schema nests more than `MAX_DEPTH` keywords.
-    """
+    """The errors of a front matter by a schema, sorted by path. Raises: TooManyStepsError, TooDeepError."""
     size = len(json.dumps(front_matter)) + 1
     _work.set(_SchemaWork(min(MAX_STEPS, max(MAX_STEPS // 50, MAX_MESSAGE_BYTES // size))))
     errors = validator.iter_errors(dict(front_matter))

@@ -90,18 +90,15 @@ class DocumentList:
 
     @cached_property
     def documents(self) -> tuple[ProjectDocument, ...]:
-        """All documents by path."""
         return tuple(sorted((entry.document for entry in self.entries.values()), key=lambda document: document.path))
 
     def by_path(self, path: str) -> ProjectDocument | None:
-        """The document at a path relative to the docs folder (POSIX)."""
         return self._by_path.get(path)
 
     def named(self, requested: str) -> ProjectDocument:
         """The document with a path: relative to the docs folder, relative to the repository's root, or absolute.
 
-        Raises:
-            DocumentNotFoundError: there is no such document; the message names the most similar paths.
+        Raises: DocumentNotFoundError (the message names the most similar paths).
         """
         folder = self.documents[0].docs_folder if self.documents else ""
         for path in (spelt for candidate in _requested(requested, folder) for spelt in spellings(candidate)):
@@ -115,7 +112,6 @@ class DocumentList:
         raise DocumentNotFoundError(message, [FieldError("path", "No such document")])
 
     def by_id(self, document_id: str) -> ProjectDocument | None:
-        """The document with this id, or None."""
         entry = self.entries.get(document_id)
         return None if entry is None else entry.document
 
@@ -128,15 +124,11 @@ class DocumentList:
         return tuple(each for each in self.documents if each.promotion_level is PromotionLevel.CRITICAL)
 
     def superseded_by(self, path: str) -> tuple[str, ...]:
-        """Paths of the documents that replace this one; () if it is current.
-
-        Documents that replace each other in a circle all count as current, because hiding all of them would lose them.
-        """
+        """Paths of the documents that replace this one; () if it is current, as all of a circle are."""
         return self._superseded.get(path, ())
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
-        """Number of documents by doc type."""
         return Counter(document.doc_type for document in self.documents)
 
     def related(self, document: ProjectDocument) -> tuple[ProjectDocument, ...]:
@@ -144,11 +136,7 @@ class DocumentList:
         return self._existing(document, (_reference(path, document) for path in document.related))
 
     async def links(self, document: ProjectDocument) -> tuple[ProjectDocument, ...]:
-        """The existing documents that the text links to, in reading order, each once, itself excluded.
-
-        Raises:
-            BackendError: the text cannot be read.
-        """
+        """The existing documents that the text links to, in reading order, itself excluded. Raises: BackendError."""
         entry = self.entries.get(document.id)
         if entry is None:
             return ()
@@ -297,9 +285,9 @@ async def follow(
     max_depth: int,
     max_count: int,
 ) -> list[Link]:
-    """Follow links: the documents that they lead to, nearest first, in reading order, each once.
+    """Follow links from the sources: the documents that they lead to, nearest first, in reading order, each once.
 
-    The sources are not in the result, nor are the `passed` paths, whose links are followed.
+    The `passed` paths are not in the result either, but their links are followed.
     """
     found: list[Link] = []
     visited = {document.path for document in sources}

@@ -53,13 +53,11 @@ class Text:
 
 
 def text_of(content: str) -> Text:
-    """The text of a document without its front matter."""
     start = text_start(content)
     return Text(content[start:], 1 + content.count("\n", 0, start))
 
 
 def quote_of(passage: Passage) -> Quote:
-    """The quote of a passage in a result."""
     span = passage.chunk.span
     return Quote(_shortened(passage.chunk.text), span.heading, span.start_line, span.end_line)
 
@@ -73,10 +71,7 @@ def opening_quote(content: str, first_line: int) -> Quote:
 def opening(
     content: str, first_line: int, tokens: int, renderer: assembly.Renderer, whole: assembly.Rendered | None = None
 ) -> assembly.Rendered | None:
-    """The beginning of a text in at most so many tokens, in whole lines if possible.
-
-    `whole` is the rendered text, if available: it gives the number of characters per token.
-    """
+    """The beginning of a text in at most so many tokens, in whole lines if possible; its density is that of `whole`."""
     made = _opened(_likely(content, tokens, whole), first_line, tokens, renderer)
     if made is not None:
         return made
@@ -118,8 +113,7 @@ class Excerpts:
     ) -> assembly.Assembled:
         """Assemble the context; a document that does not fit as a whole is represented by its best parts.
 
-        Of a document that occurs twice the first entry counts. Passages are by path, the best first; `warn` is called
-        with a sentence and a path.
+        Passages are by path, the best first; `warn` is called with a sentence and a path.
         """
         rendered = await self._with_texts(assembly.distinct(entries), max_tokens, warn)
         slots = assembly.allocate(rendered, self.renderer.count, max_tokens)
@@ -141,8 +135,7 @@ class Excerpts:
     async def of(self, shares: Mapping[str, tuple[Sequence[Passage], int]]) -> dict[str, assembly.Rendered | None]:
         """The excerpts of documents, each within its share of tokens; None if the share is too small.
 
-        Each step is done for all documents together, because its main cost is the request to the store. A share is the
-        passages of a document that answer the question, the best first, and its tokens.
+        Each step is done for all together: its main cost is the request. A share is passages, best first, and tokens.
         """
         if not shares:
             return {}

@@ -56,7 +56,6 @@ class Match:
 
 
 def boost_of(level: records.PromotionLevel, boosts: records.PromotionBoosts | None) -> float:
-    """The boost of a promotion level."""
     if boosts is None:
         return 0.0
     match level:
@@ -68,11 +67,7 @@ def boost_of(level: records.PromotionLevel, boosts: records.PromotionBoosts | No
 
 
 def best_first(matches: Sequence[Match]) -> tuple[Match, ...]:
-    """Sort by fused score plus boost; of equals the one whose best chunk came first in the search.
-
-    A cosine alone does not see an error code or a name: it would rank a document that contains it below those with
-    similar sentences.
-    """
+    """Sort by fused score plus boost; of equals the one whose best chunk came first in the search."""
     return tuple(sorted(matches, key=lambda match: (-match.rank, match.position, match.document.path)))
 
 
@@ -114,10 +109,7 @@ async def find(
     lookup: DocumentList,
     aside: Collection[str] = (),
 ) -> FoundDocuments:
-    """Find enough documents for `max_results`, with a second, wider search if the first found too few.
-
-    The paths `aside` are in the context anyway and do not count as results.
-    """
+    """Find enough documents for `max_results`, not counting those `aside`; with a second, wider search if need be."""
     matches = _matches(first.results, options, lookup)
     counted = sum(match.document.path not in aside for match in matches)
     # Fewer results than the limit: a wider search would find the same ones.
@@ -149,7 +141,6 @@ async def find_critical(
 
 
 def first_limit(options: records.RetrievalOptions) -> int:
-    """The limit of the first search, in chunks."""
     return max(FIRST_CHUNKS, PASSAGES_PER_DOCUMENT * DOCUMENTS_PER_RESULT * options.max_results)
 
 

@@ -68,10 +68,7 @@ for _tag, _pattern, _first in (
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """A document's front matter. `values` are all keys as JSON; the other fields are the keys with a meaning.
-
-    `body_start` is the offset of the text behind it; `exists` whether there is any.
-    """
+    """A document's front matter: `values` are all keys as JSON, and the text begins at the offset `body_start`."""
 
     body_start: int = 0
     exists: bool = False
@@ -279,10 +276,7 @@ def rewrite(path: Path, level: PromotionLevel) -> Rewrite:
     """Write a promotion level into a file, atomically; its mode and owner stay.
 
     All steps use one open folder, so that replacing the folder by a link meanwhile has no effect.
-
-    Raises:
-        FileSystemError: the file cannot be read or written; nothing has changed.
-        SchemaValidationError: it is not UTF-8, or its front matter is not YAML with one value to change.
+    Raises: FileSystemError (nothing has changed), SchemaValidationError (no UTF-8, or no YAML to change).
     """
     with _mapped(path), open_folder(path.parent) as folder:
         before = folder.read(path.name)
@@ -300,11 +294,7 @@ def rewrite(path: Path, level: PromotionLevel) -> Rewrite:
 
 
 def promoted(text: str, level: PromotionLevel) -> str:
-    """The text with this promotion level in its front matter, which is added if there is none.
-
-    Raises:
-        SchemaValidationError: the front matter is not YAML with one value to change.
-    """
+    """The text with this promotion level in its front matter, added if there is none. Raises: SchemaValidationError."""
     current = read_front_matter(text)
     if current.promotion_level is level and not current.warnings:
         return text

@@ -36,12 +36,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HousekeepingRules:
-    """The settings of this background work.
+    """The settings: `grace` is how long a tenant without files is kept, after they disappeared and after its last use.
 
-    Args:
-        follow: whether projects are followed again after a restart.
-        grace: how long a tenant without files is kept, after they disappeared and after its last use.
-        adopts: whether stored projects without a record belong to this machine too.
+    `follow` follows projects again after a restart; `adopts` takes over stored projects that have no record.
     """
 
     follow: bool = True
@@ -65,7 +62,6 @@ class Housekeeping:
         """Since when this process has found the files of a tenant missing."""
 
     async def run(self) -> None:
-        """Run all tasks until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._resume())
             group.create_task(self._check_regularly())

@@ -68,14 +68,10 @@ def spellings(path: str) -> Iterator[str]:
 
 
 def link_candidates(href: str, document: str, docs_folder: str) -> tuple[str, ...]:
-    """The possible targets of a link, as paths relative to the docs folder, the most likely first.
+    """The possible targets of a link, as paths relative to the docs folder without `..`, the most likely first.
 
     The first is the path as written. If that does not exist, `./<docs folder>/x.md`, `../<docs folder>/x.md` and
-    `/<docs folder>/x.md` mean `x.md` in the docs folder. `href` is as written: percent-encoded, with or without an
-    anchor.
-
-    Returns:
-        Nothing for an external link, a mere anchor, or a path out of the docs folder; never a path with `..`.
+    `/<docs folder>/x.md` mean `x.md` in the docs folder. An external link or a mere anchor has none.
     """
     if len(href) > MAX_PATH_CHARS or _SCHEME.match(href) or href.startswith(("//", "\\\\")):
         return ()
@@ -108,9 +104,7 @@ def inside(folder: Path, relative: str, root: Path) -> Path | None:
 def located(docs_root: Path, requested: str) -> str:
     """The path of a file relative to the docs folder, from such a path or an absolute one in a request.
 
-    Raises:
-        InvalidInputError: it leads out of the docs folder, or is not a path.
-        DocumentNotFoundError: the file does not exist.
+    Raises: InvalidInputError (it leads out of the docs folder), DocumentNotFoundError (there is no file).
     """
     if not requested or len(requested) > MAX_PATH_CHARS or _FORBIDDEN.search(requested):
         raise invalid_path("A path must have 1 to 4096 characters and no control characters")
@@ -195,8 +189,7 @@ def invalid_path(message: str) -> InvalidInputError:
 def links(body: str) -> tuple[str, ...]:
     """The targets of the inline, reference and autolinks of a text without front matter, each once, in reading order.
 
-    They are percent-encoded, and otherwise as written. Images, `data:` and `javascript:` are left out, and so are
-    paragraphs whose brackets would take the parser too long.
+    Images, `data:`, `javascript:` and paragraphs whose brackets would take the parser too long are left out.
     """
     if not any(mark in body for mark in _MARKS):
         return ()

@@ -54,10 +54,7 @@ OnReport: TypeAlias = Callable[[sync.SyncReport], None]
 
 
 class FolderFollower:
-    """Keeps the index of one folder up to date, from `run` until `stop`.
-
-    Following ends if `should_continue`, called before files are read, returns False.
-    """
+    """Keeps the index of one folder up to date until `stop`, or until `should_continue` returns False before a read."""
 
     def __init__(
         self,
@@ -78,7 +75,6 @@ class FolderFollower:
         self.first.add_done_callback(_noticed)
 
     def stop(self) -> None:
-        """Stop following, after the files that are being indexed."""
         self._stop.set()
 
     async def run(self, progress: sync.Progress = sync.no_progress) -> None:
@@ -145,8 +141,6 @@ def _noticed(first: "asyncio.Future[sync.SyncReport]") -> None:
 
 @dataclass(frozen=True, slots=True)
 class FollowerDependencies:
-    """The dependencies of all followers."""
-
     indexer: Indexer
     document_lists: DocumentLists
     watch: Watch
@@ -157,10 +151,7 @@ class FollowerDependencies:
 
 @dataclass(slots=True)
 class FollowState:
-    """The state of following a project: its first synchronisations, and the last change.
-
-    `waiting` counts the folders, including the external one, whose first synchronisation is not finished.
-    """
+    """The state of following a project; `waiting` counts the folders without a finished first synchronisation."""
 
     waiting: int
     progress: sync.SyncProgress | None = None
@@ -177,11 +168,10 @@ class FollowState:
 
 
 class ProjectFollower:
-    """Follows one project from `start` to `stop`.
+    """Follows one project from `start` to `stop`, reusing the vectors of `related_tenants`.
 
-    `changed` is called after another branch was checked out or another process deleted the project, when indexing
-    stops; and after an edit of the configuration, a schema or an ignore file. Vectors of `related_tenants`, which may
-    have the same files, are reused.
+    `changed` is called when the branch changed or the project was deleted, which ends indexing, and after edits of the
+    configuration, a schema or an ignore file.
     """
 
     def __init__(
@@ -211,8 +201,6 @@ class ProjectFollower:
         self.state = FollowState(waiting=len(self._followers))
 
     def start(self, progress: sync.Progress) -> None:
-        """Start the background tasks."""
-
         def both(synced: sync.SyncProgress) -> None:
             self.state.progress = synced
             progress(synced)
@@ -317,10 +305,7 @@ class ProjectFollower:
             logger.warning("a checkout is noticed only when a document changes: %s", error)
 
     async def _watch_rules(self) -> None:
-        """Detect edits of the configuration, a schema or an ignore file outside the docs folder, and the deletion.
-
-        The files are in many folders, and each would need a watch of its own: polling costs less.
-        """
+        """Detect the deletion, and edits of the configuration, a schema or an ignore file; polling costs less here."""
         files = await asyncio.to_thread(rule_files, self.activation)
         seen = await asyncio.to_thread(_stamps, files)
         while not await set_within(self._stop, RULES_EVERY_S):

@@ -29,11 +29,7 @@ _NAMES = (CONFIG_FILE, FOREIGN_CONFIG_FILE)
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """An activated project. `options` and `search_options` are the project's, with defaults for the others.
-
-    `branch_is_given` says that a caller has fixed the branch; otherwise the activation follows checkouts.
-    `external` and `external_root` are None if the project has no external documents.
-    """
+    """An activated project. `branch_is_given`: a caller has fixed the branch; otherwise it follows checkouts."""
 
     config: ProjectConfig
     tenant: Tenant
@@ -47,13 +43,9 @@ class Activation:
     external_root: Path | None = None
 
     def located(self, path: str) -> str:
-        """The path of a file relative to the docs folder. Blocking.
+        """The path of a file relative to the docs folder, from a path relative to either folder, or absolute. Blocking.
 
-        The path may be relative to the docs folder, relative to the repository, or absolute.
-
-        Raises:
-            InvalidInputError: it leads out of the docs folder, or is not a path.
-            DocumentNotFoundError: the file does not exist.
+        Raises: as `links.located`.
         """
         docs, home = self.docs_root, self.repository_root
         try:
@@ -87,10 +79,8 @@ def open_project(config_path: str, branch_name: str | None = None, *, is_forced:
     `config_path` is the configuration, its folder, or any folder of the project. `is_forced` treats the files as those
     of `branch_name`, whatever is checked out.
 
-    Raises:
-        InvalidInputError: there is no project configuration at this path, or another branch is checked out.
-        SchemaValidationError: the configuration or one of its schemas is invalid.
-        FileSystemError: the configuration or a schema cannot be read.
+    Raises: InvalidInputError (there is no configuration, or another branch is checked out), SchemaValidationError,
+    FileSystemError.
     """
     path = find_config(config_path)
     config = read_config(path)
@@ -143,11 +133,7 @@ def _branch(root: Path, named: str | None, *, is_forced: bool) -> tuple[str, boo
 
 
 def find_config(config_path: str) -> Path:
-    """The configuration file at a path; for a folder, that of the innermost project that contains it.
-
-    Raises:
-        InvalidInputError: there is none.
-    """
+    """The configuration file at a path; for a folder, that of the innermost project. Raises: InvalidInputError."""
     try:
         path = Path(config_path).expanduser().resolve()
         folders = [path, *path.parents] if path.is_dir() else []

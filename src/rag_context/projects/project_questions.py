@@ -169,7 +169,6 @@ class ProjectQuestions:
 
     @performs(operations.RAG_QUERY)
     async def query(self, request: wire.RagQueryRequest, context: CallContext) -> wire.RagQueryResponse:
-        """A context for a question, and an answer if a chat model is configured."""
         project = await self._resolver.resolve(request, context.caller)
         await self._check_doc_types(request.doc_types, project)
         options = overridden(project.options, request)
@@ -177,7 +176,6 @@ class ProjectQuestions:
 
     @performs(operations.SEMANTIC_SEARCH)
     async def search(self, request: wire.SemanticSearchRequest, context: CallContext) -> wire.SemanticSearchResponse:
-        """The documents that answer a question."""
         project = await self._resolver.resolve(request, context.caller)
         await self._check_doc_types(request.doc_types, project)
         options = overridden(project.search_options, request)
@@ -187,7 +185,6 @@ class ProjectQuestions:
     async def search_external(
         self, request: wire.SearchExternalDocsRequest, context: CallContext
     ) -> wire.SearchExternalDocsResponse:
-        """The external documents that answer a question."""
         activation, tenant, path = external(await self._resolver.resolve(request, context.caller))
         options = overridden(activation.search_options, request)
         fields = await self._documents(request, options, context, activation.tenant, tenant)
@@ -197,7 +194,6 @@ class ProjectQuestions:
     async def query_external(
         self, request: wire.RagQueryExternalRequest, context: CallContext
     ) -> wire.RagQueryExternalResponse:
-        """A context of external documents for a question."""
         activation, tenant, path = external(await self._resolver.resolve(request, context.caller))
         options = overridden(activation.options, request).overridden(
             include_critical=records.CriticalInclusion.NEVER,
@@ -214,10 +210,7 @@ class ProjectQuestions:
         project: Tenant,
         tenant: Tenant | None = None,
     ) -> dict[str, Any]:
-        """One text of the documents that answer a question, and an answer if there is a chat model.
-
-        `tenant` has the documents, where that is not the project itself.
-        """
+        """One text of the documents (of `tenant`, or else of the project), and an answer if there is a chat model."""
         started, behind = self._clock(), self._resolver.behind(project)
         async with self._admissions.searches.admitted():
             retrieval = RetrievalService(self._retrieval, tenant or project)

@@ -49,19 +49,14 @@ class ResolvedProject:
 
 
 class ProjectResolver:
-    """Resolves the projects of requests."""
-
     def __init__(self, projects: Projects) -> None:
         self._projects = projects
 
     async def resolve(self, request: InProjectRequest, caller: CallerId) -> ResolvedProject:
         """The project that a request names, else the one that the caller has activated.
 
-        Raises:
-            ProjectNotActivatedError: the request names none, and the caller has activated none, or several.
-            NotFoundError: the request names a project that does not exist.
-            InvalidInputError: several projects match.
-            BackendError: the list of projects cannot be read.
+        Raises: ProjectNotActivatedError (none is named, and none or several are active), NotFoundError, BackendError,
+        InvalidInputError (several match).
         """
         own = self._own(request.activation, caller)
         if request.project is None:
@@ -96,10 +91,7 @@ class ProjectResolver:
     async def repository(self, request: DeleteDocumentsRequest, caller: CallerId) -> str | None:
         """The path hash of the repository whose documents a request deletes; None if none of them is a file.
 
-        Raises:
-            NotFoundError: there is no such project.
-            InvalidInputError: several repositories have a project of this name.
-            BackendError: the list of projects cannot be read.
+        Raises: NotFoundError, InvalidInputError (several repositories have this project), BackendError.
         """
         name, branch, path_hash = request.project_name, request.branch_name, request.path_hash
         own = {each.tenant for each in self._own(request.activation, caller)}
@@ -137,12 +129,7 @@ def followed(project: ResolvedProject) -> Activation:
 
 
 def external(project: ResolvedProject) -> tuple[Activation, Tenant, str]:
-    """The activation of a project with external documents, the tenant of these documents, and their folder.
-
-    Raises:
-        ProjectNotActivatedError: the project is not followed.
-        ExternalDocsNotConfiguredError: it has no external documents.
-    """
+    """The activation of a project with external documents, their tenant, and their folder. Raises: ProjectError."""
     activation = followed(project)
     root = activation.external_root
     if activation.external is None or root is None:
@@ -165,12 +152,10 @@ LevelName = Literal["standard", "important", "critical"]
 
 
 def level_name(level: records.PromotionLevel) -> LevelName:
-    """The name of a promotion level on the wire."""
     return cast("LevelName", level.label)
 
 
 def tenant_fields(tenant: Tenant) -> dict[str, Any]:
-    """The fields of a response that name its project."""
     return {"project_name": tenant.project, "branch_name": tenant.branch, "path_hash": tenant.path_hash}
 
 
@@ -179,10 +164,7 @@ def _behind(projects: Projects, tenant: Tenant) -> list[str]:
 
 
 def catching_up(state: FollowState | None, resuming: str | None = None) -> list[str]:
-    """Warnings that say why the index may be older than the files.
-
-    `state` is None if the files are not followed; `resuming` says why they are not followed again yet after a restart.
-    """
+    """Why the index may be older than the files: `state` is that of following them, `resuming` why they are not yet."""
     warnings = [f"The project's documents may be older than its files: {resuming}"] if resuming is not None else []
     if state is None:
         return warnings
@@ -243,10 +225,7 @@ class TenantResolver:
     async def resolved(self, request: Request) -> Request:
         """The request with the branch and path hash of its project.
 
-        Raises:
-            NotFoundError: there is no such project.
-            InvalidInputError: several projects match, or the request has a branch and no project.
-            BackendError: the list of projects cannot be read.
+        Raises: NotFoundError, InvalidInputError (several projects match, or there is a branch alone), BackendError.
         """
         if request.project is None:
             _check_alone(request)
@@ -258,9 +237,7 @@ class TenantResolver:
     async def writable(self, request: IndexRequest) -> IndexRequest:
         """The request with the tenant for which its document is stored, which may be a new one.
 
-        Raises:
-            InvalidInputError: the documents of that project are files; or as `resolved`.
-            BackendError: the list of projects cannot be read.
+        Raises: as `resolved`, and InvalidInputError (the documents of that project are files).
         """
         project = request.project
         if project is None:

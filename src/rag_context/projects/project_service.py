@@ -39,10 +39,7 @@ class ProjectDependencies:
 
 
 class ProjectService:
-    """The use cases of project documents; `questions` has those that search them.
-
-    All raise `ProjectError`, `InvalidInputError` and `BackendError` only.
-    """
+    """The use cases of project documents; all raise ProjectError, InvalidInputError and BackendError only."""
 
     def __init__(
         self,
@@ -101,7 +98,6 @@ class ProjectService:
 
     @performs(operations.READ_DOCUMENT)
     async def read(self, request: wire.ReadDocumentRequest, context: CallContext) -> wire.ReadDocumentResponse:
-        """Lines of one document."""
         project = await self._resolver.resolve(request, context.caller)
         document_list = await self._document_lists.of(project.tenant)
         document = document_list.named(request.path)
@@ -129,7 +125,6 @@ class ProjectService:
     async def index_document(
         self, request: wire.IndexDocumentRequest, context: CallContext
     ) -> wire.IndexDocumentResponse:
-        """Index one file of the project now."""
         activation = await self._files_of(request, context)
         async with self._admissions.writes.admitted():
             document = await self._projects.index_document(activation, request.path)
@@ -147,7 +142,6 @@ class ProjectService:
     async def list_doc_types(
         self, request: wire.ListDocTypesRequest, context: CallContext
     ) -> wire.ListDocTypesResponse:
-        """The document types of a project, with their numbers of documents."""
         project = await self._resolver.resolve(request, context.caller)
         document_list = await self._document_lists.of(project.tenant)
         return wire.ListDocTypesResponse(
@@ -160,7 +154,6 @@ class ProjectService:
     async def update_promotion_level(
         self, request: wire.UpdatePromotionLevelRequest, context: CallContext
     ) -> wire.UpdatePromotionLevelResponse:
-        """Set how important a document is, in its file and in the index."""
         activation = await self._files_of(request, context)
         level = PromotionLevel.of(request.promotion_level)
         promotion = await self._projects.promote(activation, request.document_path, level)
@@ -176,7 +169,6 @@ class ProjectService:
     async def delete_documents(
         self, request: wire.DeleteDocumentsRequest, context: CallContext
     ) -> wire.DeleteDocumentsResponse:
-        """Delete a project's documents from the index, or with `dry_run` count them."""
         path_hash = await self._resolver.repository(request, context.caller)
         delete = self._projects.tenants.deletion if request.dry_run else self._projects.delete_documents
         deletion = await delete(request.project_name, request.branch_name, path_hash)
@@ -194,7 +186,6 @@ class ProjectService:
     async def list_projects(
         self, _request: wire.ListProjectsRequest, context: CallContext
     ) -> wire.ListProjectsResponse:
-        """Every project that is stored or followed, and exists for the caller. Raises: BackendError."""
         bounds = context.caller.bounds
         records = {record.tenant: record for record in await self._projects.project_records.records()}
         listed = []
@@ -222,10 +213,7 @@ class ProjectService:
 
 @asynccontextmanager
 async def relayed(listener: OnProgress) -> AsyncIterator[Callable[[int, int], None]]:
-    """Yields a function that reports progress without waiting; the listener is awaited with the newest report.
-
-    An error of the listener ends the reports, not the work.
-    """
+    """Yields a function that reports progress without waiting; an error of the listener ends the reports only."""
     # Progress comes faster than a slow client takes it: only the newest report is kept.
     latest: list[tuple[int, int]] = []
     has_news = asyncio.Event()
@@ -320,11 +308,7 @@ MAX_CHARS = 40_000
 
 
 def lines_of(content: str, start: int | None, end: int | None) -> dict[str, Any]:
-    """The fields of a response with the lines from `start` to `end` (from 1, both included).
-
-    Raises:
-        InvalidInputError: the document has no such lines.
-    """
+    """The fields with the lines from `start` to `end` (from 1, both included). Raises: InvalidInputError."""
     lines = content.removesuffix("\n").split("\n") if content else []
     first = start or 1
     last = min(end or len(lines), len(lines))

@@ -41,7 +41,6 @@ class PromotionLevel(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name of the level in front matter."""
         return self.name.lower()
 
     @classmethod
@@ -63,12 +62,10 @@ class CriticalInclusion(StrEnum):
 
 
 def doc_type_tag(name: str) -> str:
-    """The tag by which a store filters this document type."""
     return f"{DOC_TYPE_TAG}{name}"
 
 
 def promotion_tag(level: PromotionLevel) -> str:
-    """The tag by which a store filters this promotion level."""
     return f"{PROMOTION_TAG}{level.label}"
 
 
@@ -118,10 +115,9 @@ class RetrievalOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectDocument:
-    """A document of a project without its content, as in the document list.
+    """A document of a project without its content. `path`, `supersedes` and `related` are relative to the docs folder.
 
-    `path` is relative to the docs folder, in POSIX form; `supersedes` and `related` are such paths too, of documents
-    that may not exist. `char_count` counts the characters without the front matter, `line_count` the file's lines.
+    `char_count` counts the characters without the front matter, `line_count` the file's lines.
     """
 
     id: str
@@ -156,11 +152,9 @@ class Quote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievedDocument:
-    """A document that answers a query. Scores are 0..1.
+    """A document that answers a query, with scores of 0..1; `content` is "" if it was not read.
 
-    `content` is the whole document without the front matter, or "" if it was not read: in a list, or because it is
-    too large for a context. `quote` is the passage that the search found, else the beginning; `is_excerpt` says that
-    the context has only parts of it.
+    `quote` is the passage that the search found, else the beginning; `is_excerpt`: the context has only parts of it.
     """
 
     path: str
@@ -272,20 +266,14 @@ class ProjectNotActivatedError(ProjectError):
 
 
 class DocumentNotFoundError(ProjectError):
-    """The project has no document at this path."""
-
     code = "DOCUMENT_NOT_FOUND"
 
 
 class InvalidDocTypeError(ProjectError):
-    """The project has no such document type."""
-
     code = "INVALID_DOC_TYPE"
 
 
 class SchemaValidationError(ProjectError):
-    """A configuration, a schema, or the front matter of a document is invalid."""
-
     code = "SCHEMA_VALIDATION_FAILED"
 
 
@@ -296,8 +284,6 @@ def invalid_config(location: str, message: str) -> SchemaValidationError:
 
 
 class ExternalDocsNotConfiguredError(ProjectError):
-    """The project configuration has no external documents."""
-
     code = "EXTERNAL_DOCS_NOT_CONFIGURED"
 
 
@@ -308,6 +294,4 @@ class ExternalDocsNotPromotableError(ProjectError):
 
 
 class FileSystemError(ProjectError):
-    """A file or folder could not be read or written."""
-
     code = "FILE_SYSTEM_ERROR"

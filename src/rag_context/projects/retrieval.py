@@ -42,11 +42,7 @@ LIST_UNREADABLE = "The list of the project's documents could not be read: {}"
 
 @dataclass(frozen=True, slots=True)
 class RetrievalDependencies:
-    """The dependencies of retrieval, shared by all projects.
-
-    `search` answers searches at the best level that works, well before `deadline_s` (seconds) is over. `documents` and
-    `document_lists` are guarded (`Dependency.guard`): a retrieval applies its deadline to their calls.
-    """
+    """The dependencies of retrieval, shared by all projects: a retrieval applies its deadline to the guarded stores."""
 
     search: finding.Search
     documents: DocumentStore
@@ -271,10 +267,9 @@ class Run:
 
 
 class RetrievalService:
-    """Retrieves documents of one tenant.
+    """Retrieves documents of one tenant, by a text (hybrid search) or a vector of the index's model, `(dim,) float32`.
 
-    Every method takes a question as text, for hybrid search, or a vector of the index's model, `(dim,) float32`, for
-    vector search. The store filters out the documents of other tenants.
+    Every method raises InvalidInputError if the question is blank, or the vector is not one of the index's model.
     """
 
     def __init__(self, dependencies: RetrievalDependencies, tenant: Tenant) -> None:
@@ -282,11 +277,7 @@ class RetrievalService:
         self._tenant = tenant
 
     async def list_relevant_documents(self, query: str | Vector, options: RetrievalOptions) -> RetrievalResult:
-        """The most relevant documents, without their texts.
-
-        Raises:
-            InvalidInputError: the question is blank, or the vector is not one of the index's model.
-        """
+        """The most relevant documents, without their texts."""
         run = await self._begin(query, options)
         found = await run.find()
         best = found.matches[: options.max_results]
@@ -297,7 +288,7 @@ class RetrievalService:
         )
 
     async def retrieve_relevant_documents(self, query: str | Vector, options: RetrievalOptions) -> RetrievalResult:
-        """The most relevant documents, with their texts. Raises: InvalidInputError."""
+        """The most relevant documents, with their texts."""
         run = await self._begin(query, options)
         found = await run.find()
         best = found.matches[: options.max_results]
@@ -308,7 +299,7 @@ class RetrievalService:
     async def retrieve_with_linked_docs(
         self, query: str | Vector, options: RetrievalOptions
     ) -> RetrievalResultWithLinks:
-        """The most relevant documents and the documents that they link to, with texts. Raises: InvalidInputError."""
+        """The most relevant documents and the documents that they link to, with texts."""
         run = await self._begin(query, options)
         found = await run.find()
         best = found.matches[: options.max_results]
@@ -321,13 +312,7 @@ class RetrievalService:
         )
 
     async def assemble_context(self, query: str | Vector, options: RetrievalOptions) -> RagContext:
-        """Critical, relevant and linked documents as one text of at most `options.max_tokens`.
-
-        A document that is larger than its share is represented by its best parts.
-
-        Raises:
-            InvalidInputError: the question is blank, or the vector is not one of the index's model.
-        """
+        """Critical, relevant and linked documents, whole or by their best parts, in at most `options.max_tokens`."""
         run = await self._begin(query, options)
         front = {document.path: document for document in run.critical()}
         found = await run.find(aside=front)

@@ -63,23 +63,18 @@ class SyncReceipt:
 
 @dataclass(frozen=True, slots=True)
 class SyncReport:
-    """One receipt per file."""
-
     receipts: tuple[SyncReceipt, ...] = ()
 
     @property
     def counts(self) -> Mapping[FileOutcome, int]:
-        """Number of files by outcome."""
         return Counter(receipt.outcome for receipt in self.receipts)
 
     @property
     def changed(self) -> tuple[SyncReceipt, ...]:
-        """The receipts of files that were not unchanged."""
         return tuple(each for each in self.receipts if each.outcome is not FileOutcome.UNCHANGED)
 
     @property
     def incomplete(self) -> bool:
-        """Whether some files should be tried again."""
         return any(receipt.again for receipt in self.receipts)
 
 
@@ -96,7 +91,7 @@ Progress = Callable[[SyncProgress], None]
 
 
 def no_progress(_progress: SyncProgress) -> None:
-    """Ignores progress."""
+    """Ignore progress."""
 
 
 SyncScope: TypeAlias = Callable[[str], bool]
@@ -110,11 +105,7 @@ def is_document(path: str) -> bool:
 
 
 def patterns(include: Sequence[str], exclude: Sequence[str]) -> SyncScope:
-    """The files that match one of the first and none of the second patterns, in the syntax of `.gitignore`.
-
-    Raises:
-        ValueError: a pattern is invalid.
-    """
+    """The files that match one of the first, none of the second patterns, as in `.gitignore`. Raises: ValueError."""
     included, excluded = path_patterns(include), path_patterns(exclude)
     return lambda path: included.match_file(path) and not excluded.match_file(path)
 
@@ -138,10 +129,7 @@ class _Plan:
 
 
 class Synchroniser:
-    """Synchronises the documents of one tenant with the files of one folder.
-
-    Vectors of `related_tenants` (other branches, clones), which may have the same files, are reused.
-    """
+    """Synchronises the documents of one tenant with the files of one folder, reusing vectors of `related_tenants`."""
 
     def __init__(
         self,
@@ -163,12 +151,9 @@ class Synchroniser:
         self._lock = asyncio.Lock()
 
     async def reconcile(self, progress: Progress = no_progress) -> SyncReport:
-        """Compare every file with the index, and update the index.
+        """Compare every file with the index, and update it; documents whose folder cannot be read now stay.
 
-        One bad file does not stop the others. Documents whose folder cannot be read now stay.
-
-        Raises:
-            BackendError: the list of indexed documents cannot be read; nothing has changed.
+        Raises: BackendError (the list of indexed documents cannot be read; nothing has changed).
         """
         return await self._update(None, progress)
 

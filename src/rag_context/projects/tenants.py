@@ -63,11 +63,7 @@ def repository_root(config: Path) -> Path:
 
 
 def current_branch(root: Path) -> str:
-    """The branch that is checked out, the short hash of a detached HEAD, or `NO_BRANCH`.
-
-    Raises:
-        InvalidInputError: the repository stores its references in a format that cannot be read.
-    """
+    """The branch that is checked out, the short hash of a detached HEAD, or `NO_BRANCH`. Raises: InvalidInputError."""
     head = _first_bytes(head_file(root)).strip()
     if _COMMIT.fullmatch(head):
         return head[:COMMIT_CHARS]
@@ -81,10 +77,7 @@ def current_branch(root: Path) -> str:
 
 
 def has_branch(root: Path, branch: str) -> bool:
-    """Whether a branch, or the commit of a detached HEAD, is checked out or is a branch of the repository.
-
-    True if that cannot be read.
-    """
+    """Whether a branch or commit is checked out, or is a branch of the repository; True if that cannot be read."""
     folder = _git_folder(root)
     try:
         if current_branch(root) == branch:
@@ -133,7 +126,6 @@ def path_hash(root: Path) -> str:
 
 
 def external_tenant(tenant: Tenant) -> Tenant:
-    """The tenant of a project's external documents."""
     return Tenant(tenant.project, tenant.branch, _short_hash(f"external:{tenant.path_hash}".encode()))
 
 
@@ -173,10 +165,7 @@ def _none() -> Collection[Tenant]:
 
 
 class Tenants:
-    """The stored tenants, read again only after the index has changed.
-
-    Tenants that are `followed` exist before their first document is stored.
-    """
+    """The stored tenants, read again only after the index has changed, and those that are `followed`."""
 
     def __init__(self, documents: DocumentStore, followed: Callable[[], Collection[Tenant]] = _none) -> None:
         self._documents = documents
@@ -186,13 +175,7 @@ class Tenants:
         """The version of the index when they were read."""
 
     async def known(self, *, fresh: bool = False) -> tuple[Tenant, ...]:
-        """Every tenant, without the agents' own memory and without external documents.
-
-        `fresh` reads them again, because another process may have stored one a moment ago.
-
-        Raises:
-            BackendError: the store cannot be read, and no earlier list is cached.
-        """
+        """Every tenant but the agents' memory and external documents; read again if `fresh`. Raises: BackendError."""
         if fresh:
             self._version = None
         known = dict.fromkeys([*self._followed(), *await self._stored()])
@@ -204,10 +187,7 @@ class Tenants:
     ) -> Tenant:
         """The tenant with this project name, within bounds; if several match, the only one that is followed.
 
-        Raises:
-            NotFoundError: no tenant matches; the message lists those that exist.
-            InvalidInputError: several match; the message lists them.
-            BackendError: the store cannot be read.
+        Raises: NotFoundError, InvalidInputError (several match; both messages list them), BackendError.
         """
         known = _within(bounds, await self.known())
         matching = _matching(known, project, branch, path_hash)

@@ -257,8 +257,7 @@ class SearchChain:
     ) -> tuple[Selection, str | None]:
         """As `_from_one_call`; where a server is late with it, the retrievers search by themselves.
 
-        A call that does it all is as slow as its slowest part: so one of the two can still be answered without the
-        other.
+        A call that does it all is as slow as its slowest part: so one of the two can still be answered alone.
         """
         try:
             with retrievers.deadline.applied(), self._for_one_call().applied():

@@ -161,14 +161,9 @@ class KnownCode:
 
 
 def ranked_code(question: str, fused: Floats, features: Mapping[int, CodeFeatures]) -> Floats:
-    """Fused scores, `(n,)`, those of code by definition, path and file.
+    """Fused scores, `(n,)`, those of code by definition, path and file; `features` are those of code, by row.
 
     Code keeps its best score, so that it stands to other kinds of content as before.
-
-    Args:
-        question: the text of the query.
-        fused: scores of all candidates, `(n,)`.
-        features: what is known of those that are code, by row.
     """
     rows = list(features)
     best = float(fused[rows].max()) if rows else 0.0
@@ -213,8 +208,7 @@ class _CodeQuestion(NamedTuple):
 def definitions_first(question: str, fused: Floats, features: Mapping[int, CodeFeatures]) -> Floats:
     """Scores, `(n,)`, the best definition of each name of code in a question above all that only mentions it.
 
-    Documentation that mentions a name is near to every question that has it. A single word in small letters is left
-    out: it is a word of the language too.
+    A single word in small letters is left out: it is a word of the language too.
     """
     raised, best, root = fused.copy(), float(fused.max(initial=0.0)), _root(features.values())
     for symbol in symbols_in(question):
@@ -298,10 +292,7 @@ def _beginnings(word: str) -> frozenset[str]:
 
 
 def _root(features: Iterable[CodeFeatures]) -> int:
-    """How many characters of the paths lead to what is searched.
-
-    What all files have in common is where they were checked out: a folder `demo` above all of them says nothing.
-    """
+    """How many characters of the paths lead to what is searched: a folder `demo` above all files says nothing."""
     folders = {_folders(each.path) for each in features}
     # As all paths begin with a name or all with a slash, there is a common one.
     common = os.path.commonpath(folders) if len({path[:1] == "/" for path in folders}) == 1 else ""
@@ -315,13 +306,7 @@ def is_minor(path: str) -> bool:
 
 
 def by_file(scores: Sequence[float], files: Sequence[str], best: float) -> list[float]:
-    """Scores where the best passage of a file gains by all of the file, and its others lose by rank.
-
-    Args:
-        scores: of passages.
-        files: the file of each.
-        best: what the weight of the sum is a share of.
-    """
+    """Scores where the best passage of a file gains by all of the file, as a share of `best`; others lose by rank."""
     rows: dict[str, list[int]] = {}
     for row in sorted(range(len(scores)), key=lambda row: (-scores[row], row)):
         rows.setdefault(files[row], []).append(row)

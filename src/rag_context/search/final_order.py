@@ -22,8 +22,6 @@ NOT_RERANKED = "The reranker did not answer, passages are in the order of the se
 
 
 class Reranking:
-    """Reranks answers."""
-
     def __init__(
         self,
         reranker: Reranker,

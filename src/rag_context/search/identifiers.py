@@ -48,13 +48,7 @@ def _is_identifier(text: str) -> bool:
 
 
 def holders(question: str, chunks: Sequence[ChunkRef], passages: Mapping[str, Passage]) -> Floats:
-    """How many of the question's rare identifiers each chunk holds, `(n,)`.
-
-    Args:
-        question: the text of the query.
-        chunks: the candidates.
-        passages: their texts by id.
-    """
+    """How many of the question's rare identifiers each chunk holds, `(n,)`; `passages` are their texts by id."""
     held = np.zeros(len(chunks))
     for identifier in identifiers_in(question):
         # Between other characters of names it is a part of another identifier.

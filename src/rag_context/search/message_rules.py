@@ -71,7 +71,6 @@ class MessageFeatures:
 
     @classmethod
     def of(cls, passage: Passage) -> "MessageFeatures":
-        """The features of a passage."""
         text = _HEAD.sub("", passage.chunk.text)
         return cls(tuple(answer.search(text) is not None for _, answer in _KINDS), question_share(text))
 
@@ -125,13 +124,7 @@ class KnownMessages:
 
 
 def by_answer(question: str, fused: Floats, features: Mapping[int, MessageFeatures]) -> Floats:
-    """Scores, `(n,)`, those of messages that hold what the question is for raised.
-
-    Args:
-        question: the text of the query.
-        fused: scores of all candidates, `(n,)`.
-        features: what is known of those that are messages, by row.
-    """
+    """Scores, `(n,)`, those of messages (`features`, by row) that hold what the question is for raised."""
     kinds = kinds_of_answer(question)
     holding = [row for row, each in features.items() if any(each.holds[kind] for kind in kinds)]
     raised = fused.copy()
@@ -152,13 +145,8 @@ def by_questions(fused: Floats, chunks: Iterable[ChunkRef], features: Mapping[in
 def with_session_prior(scores: Floats, chunks: Sequence[ChunkRef], conversations: Mapping[str, float]) -> Floats:
     """Scores, `(n,)`, of which messages gain by their conversation.
 
-    Between people by the BM25 of the question in all of it: they keep to a subject for an evening. With an assistant,
-    where one conversation has many subjects, and where that is not known, by the best of its messages.
-
-    Args:
-        scores: of all candidates, `(n,)`.
-        chunks: the candidates.
-        conversations: BM25 of whole conversations between people, where it is known.
+    Between people by the BM25 of the question in all of it, where `conversations` has that: they keep to a subject for
+    an evening. With an assistant, where one conversation has many subjects, by the best of its messages.
     """
     best: dict[str, list[float]] = {}
     for chunk, score in zip(chunks, scores.tolist(), strict=True):

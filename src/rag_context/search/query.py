@@ -31,8 +31,6 @@ from rag_context.search.tenant_states import KnownState
 
 
 class Mode(StrEnum):
-    """Which retrievers a search uses."""
-
     HYBRID = "hybrid"
     VECTOR = "vector"
     TEXT = "text"
@@ -62,13 +60,10 @@ class RetrieverStatus(StrEnum):
 class Query:
     """A question, the documents it may find, and how many passages it returns.
 
-    A `min_score` is a real minimum: nothing below it is returned. Without one the model's threshold applies, from which
-    passages that hold the question's rare terms are exempt.
-    `per_document` bounds how many passages of one document are returned, so that a large one cannot crowd out the rest.
-
-    With a `vector` of its own, nothing is embedded; with a vector and no text, only vector search is possible.
-    `without` leaves rules of ranking out, so that their effect can be measured.
-    `windows` are the times that the text names; what was said near them comes first.
+    A `min_score` is a real minimum. Without one the model's threshold applies, from which passages that hold the
+    question's rare terms are exempt. `per_document` bounds how many passages of one document are returned. With its own
+    `vector`, nothing is embedded; without text too, only vector search is possible. `windows` are the times that the
+    text names; `without` leaves rules of ranking out, so that their effect can be measured.
     """
 
     text: str
@@ -103,10 +98,7 @@ def latencies_of_parts(legs: Mapping[str, RetrieverReport]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A passage with its rank in each retriever (from 1; None where the retriever did not find it).
-
-    A passage of a conversation comes with the messages right before and after it, where there are any.
-    """
+    """A passage with its rank in each retriever (from 1; None where that did not find it); a message's neighbours."""
 
     passage: Passage
     ranked: Ranked
@@ -160,14 +152,8 @@ _Key: TypeAlias = tuple[Query, bytes | None, int]
 class ResultCache:
     """The least recently used answers go first; each lives for `ttl_s` seconds at most.
 
-    A second level may be shared with other processes: `get` reads this process's memory alone, `fetch` the shared
-    level, and keeps what it finds there in memory too.
-
-    Args:
-        size: answers kept in memory; 0 disables it.
-        ttl_s: seconds an answer lives, in the shared level a minute at most; 0 disables it.
-        clock: monotonic seconds.
-        shared: the second level, if there is one.
+    A second level may be shared with other processes, for a minute at most: `get` reads this process's memory alone,
+    `fetch` the shared level, and keeps what it finds there in memory too.
     """
 
     def __init__(self, size: int, ttl_s: float, clock: Callable[[], float], shared: SecondLevel | None = None) -> None:
@@ -188,14 +174,10 @@ class ResultCache:
         look: Callable[[], Awaitable[None]] | None = None,
         provenance: Provenance = CONFIRMED,
     ) -> Answer:
-        """The answer of one of the levels, or that of a search, which is remembered.
+        """The answer of one of the levels, or that of a `search`, which is remembered.
 
-        Args:
-            query: the query.
-            known: the state of the tenant whose documents are searched; None where it is not known.
-            search: answers the query; it reads what is new by itself.
-            look: reads which version the index has, where other processes write it; None where there are none.
-            provenance: of the query's vector.
+        `known` is the state of the searched tenant, None where it is not known; `look` reads the version of the index,
+        where other processes write it; `provenance` is that of the query's vector.
         """
         # Before the search: what changes during it belongs to a later version.
         now = await known()
@@ -235,10 +217,7 @@ class ResultCache:
     async def fetch(self, query: Query, version: int, stamp: str | None) -> Answer | None:
         """The answer in the shared level, marked as cached; call it when `get` returned None.
 
-        Args:
-            query: the query.
-            version: the tenant's version in this process.
-            stamp: what all processes call this state of the tenant; nothing is shared while it is not known.
+        `version` is the tenant's in this process, `stamp` what all call this state; without it nothing is shared.
         """
         sealed = None if self._shared is None or stamp is None else await self._shared.get(_shared_key(query, stamp))
         answer = None if sealed is None else decoded(sealed)
@@ -252,10 +231,7 @@ class ResultCache:
     def put(
         self, query: Query, version: int, answer: Answer, stamp: str | None = None, proof: Proof | None = None
     ) -> None:
-        """Remember an answer if it is a whole one; for other processes too, where `stamp` is known.
-
-        With a `proof` it is returned and shared only once that holds.
-        """
+        """Remember an answer if it is a whole one, once `proof` holds; for other processes too, with a `stamp`."""
         proof = proof or CONFIRMED.proof()
         is_complete = answer.level is Level.PRIMARY and all(
             leg.status is RetrieverStatus.OK for leg in answer.legs.values()

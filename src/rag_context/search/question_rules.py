@@ -41,7 +41,6 @@ def pool_size(query: Query) -> int:
 
 
 def ranks_code(query: Query) -> bool:
-    """Whether code is ranked by what it defines."""
     return query.mode is Mode.HYBRID and Rule.CODE not in query.without
 
 
@@ -51,7 +50,6 @@ def has_symbols(query: Query) -> bool:
 
 
 def asks_for_symbol(query: Query) -> bool:
-    """Whether the question is such a name."""
     return ranks_code(query) and is_symbol(query.text)
 
 

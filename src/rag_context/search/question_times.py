@@ -77,10 +77,7 @@ def merged(windows: Sequence[Window]) -> Window | None:
 
 
 def nearnesses(windows: Sequence[Window], chunks: Sequence[ChunkRef]) -> Floats:
-    """How near each chunk is to the nearest of the windows, `(n,)`: 1 inside of one, else `.8 * 2^(-days / 7)`.
-
-    0 where its time is not known.
-    """
+    """Nearness of each chunk to a window, `(n,)`: 1 inside, else `.8 * 2^(-days / 7)`; 0 where its time is unknown."""
     known = [chunk.occurred_us for chunk in chunks]
     times = np.array([math.nan if at is None else at for at in known], dtype=np.float64)
     gaps = np.full(len(times), np.inf)  # in days
@@ -159,10 +156,7 @@ def moved(at: datetime, years: int) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class _Expression:
-    """A pattern, what reads its matches, and the sets of words of each of which a question has one where it matches.
-
-    Without such sets it matches years in digits.
-    """
+    """A pattern, what reads its matches, and sets of words; a match has one of each. Years in digits have no sets."""
 
     pattern: str
     read: "Callable[[Match[str], datetime], Period | None]"
@@ -263,12 +257,7 @@ class _Found:
 
 
 def windows(question: str, now: datetime) -> tuple[Window, ...]:
-    """The times that a question names, in their order; () if it names none.
-
-    Args:
-        question: the question.
-        now: from when relative times count, in UTC.
-    """
+    """The times that a question names, in their order; relative ones count from `now`, in UTC."""
     words = frozenset(_WORD.findall(question.lower()))
     found: list[_Found] = []
     for expression in _EXPRESSIONS:

@@ -43,7 +43,6 @@ class VectorWeights:
     other: float = VECTOR_WEIGHT
 
     def of(self, content_type: str) -> float:
-        """The weight for this kind of content."""
         return self.code if content_type == CODE else self.other
 
 
@@ -91,7 +90,6 @@ class Candidates:
         )
 
     def take(self, rows: Sequence[int]) -> "Candidates":
-        """The candidates of `rows`, in this order."""
         return Candidates([self.chunks[row] for row in rows], self.scores.take(rows))
 
 
@@ -99,8 +97,7 @@ class Candidates:
 class Ranked:
     """A candidate in its place: `fused` orders, `score` is the calibrated relevance 0..1.
 
-    `fused` includes `boost`, the factor of a passage said by whom the question is about, and `by_time`, what it gained
-    by its nearness to a time that the query names.
+    `fused` includes the factor `boost` for its speaker, and `by_time`, what it gained by its nearness to a named time.
     """
 
     candidate: Candidate
@@ -142,16 +139,9 @@ def smoothed_scores(
     calibration: Calibration | None = None,
     weights: VectorWeights = DEFAULT_WEIGHTS,
 ) -> Floats:
-    """Fused score of each candidate with its surroundings, `(n,)`.
+    """Fused score of each candidate with its surroundings, `(n,)`: raw scores first gain a share of the neighbours'.
 
-    Both raw scores gain a share of the neighbours' before they are fused.
-
-    Args:
-        candidates: what is ranked.
-        before: raw scores of what stands before each candidate; NaN where nothing does, or nothing is known of it.
-        after: the same of what stands after it.
-        calibration: of the model of the cosines; None where there are none.
-        weights: share of the vector in the fused scores.
+    `before` and `after` are raw scores of what stands beside each; NaN where nothing does, or nothing is known of it.
     """
     # Raw scores are smoothed, not fused ones: those of neighbours are on the same scales.
     own_near, own_texts = closeness(candidates.scores.cosines, calibration), candidates.scores.bm25
@@ -171,10 +161,7 @@ def best_first(candidates: Candidates, scores: Floats) -> list[int]:
 
 
 def passes(candidate: Candidate, score: float, threshold: float) -> bool:
-    """Whether a passage is returned without a `min_score`: relevant enough, or it holds the rare terms.
-
-    `threshold` is one of cosines, and says nothing of a passage whose cosine is not known.
-    """
+    """Whether a passage is returned without a `min_score`: relevant enough, or it holds the rare terms."""
     return candidate.cosine is None or score >= threshold or candidate.share >= RARE_TERMS_SHARE
 
 
@@ -193,12 +180,8 @@ def answerable(
 ) -> bool:
     """Whether something here probably answers the query; a label, never a filter.
 
-    Args:
-        candidates: the best of what was found.
-        calibration: of the model.
-        few: whether the query may find but few passages, of which the best stands less high by chance.
-        dated: whether the query names a time.
-        unknown: whether it is one word that no passage holds; such a word is near to some text by its letters.
+    `few`: the query may find few passages, of which the best stands less high by chance; `dated`: it names a time;
+    `unknown`: it is one word that no passage holds, which is near to some text by its letters.
     """
     scores, slope = candidates.scores, calibration.slope
     between_people = np.array([is_between_people(chunk) for chunk in candidates.chunks], dtype=np.bool_)
@@ -243,8 +226,7 @@ def unrelated_cosine(calibration: Calibration | None) -> float:
 def closeness(cosines: Floats, calibration: Calibration | None) -> Floats:
     """How far each cosine is above that of unrelated texts, 0 and up; unknown ones (NaN) stay unknown.
 
-    Unrelated texts have a cosine near 0 under some models, and one of 0.7 under others: as shares of the best cosine,
-    these would say next to nothing beside keywords (docs/design/ranking.md).
+    Under some models unrelated texts have a cosine near 0, under others of 0.7 (docs/design/ranking.md).
     """
     return np.maximum(cosines - unrelated_cosine(calibration), 0.0)
 
@@ -263,22 +245,13 @@ def _weights(candidates: Candidates, weights: VectorWeights) -> Floats:
 
 
 def fuse(near: Floats, text_scores: Floats, weights: Floats, presumed_best: float = 0.0) -> Floats:
-    """`a * near / max near + (1 - a) * text / max text`, element by element.
+    """`a * near / max near + (1 - a) * text / max text`, element by element: `(n,)`, 0..1.
 
-    What is unknown is not 0. It is estimated from the keyword score: its share of the best closeness is the
-    candidate's share of the best keyword score, so that such a candidate is placed by its text score alone, on the
-    scale of all the others. The nearest may then be among the unknown ones, and the best of the known ones may be
-    poor: it counts as best only from `presumed_best` up.
-
-    Args:
-        near: `(n,)` closeness of each candidate to the query, 0 and up; NaN where it has no vector.
-        text_scores: `(n,)` BM25 of each candidate, 0 and up.
-        weights: `(n,)` share `a` of the vector in each candidate's score, 0..1.
-        presumed_best: the least closeness that the best of all candidates is taken to have where some are unknown.
-
-    Returns:
-        `(n,)` fused scores, 0..1. They order candidates of one query and mean nothing beside another's.
-        Where one side has nothing to say of any candidate, the other side alone orders them.
+    What is unknown (NaN in `near`) is not 0. It is estimated from the keyword score: its share of the best closeness is
+    the candidate's share of the best keyword score, so that it is placed by its text score alone, on the scale of all
+    the others. The nearest may then be among the unknown ones: the best of the known ones counts as best only from
+    `presumed_best` up. Where one side has nothing to say of any candidate, the other side alone orders them. `near` and
+    `text_scores` (BM25) are 0 and up, the shares `weights` 0..1; scores of two queries do not compare.
     """
     unknown = np.isnan(near)
     by_text = _by_best(text_scores, 0.0)

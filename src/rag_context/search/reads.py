@@ -136,12 +136,7 @@ class SnapshotReads:
 class StoreReads:
     """`Reads` of several stores: scores at the same time from two, until one of them fails.
 
-    Args:
-        sources: the ports, guarded.
-        query: the query.
-        vector: the query's vector; None where vectors are not part of this answer.
-        deadline: when the answer must be there; scores and neighbours have a part of the time.
-        has_texts: whether the document store has answered this search so far.
+    `vector` is None where vectors are not part of this answer; `has_texts` says whether the documents have answered.
     """
 
     def __init__(
@@ -217,11 +212,7 @@ class StoreReads:
 
 
 async def hedged(first: Callable[[], Awaitable[T]], second: Callable[[], Awaitable[T]], after_s: float) -> T:
-    """The result of `first`; after so many seconds without one, the result of the faster of both.
-
-    Raises:
-        BackendError: of the second, where both failed.
-    """
+    """The result of `first`; after so many seconds without one, that of the faster of both. Raises: BackendError."""
     tasks = [asyncio.ensure_future(first())]
     try:
         await asyncio.wait(tasks, timeout=after_s)
@@ -258,14 +249,9 @@ class _Count:
 class Coverage:
     """Counts how many vectors of what a filter lets through are missing, and remembers the counts.
 
-    Counting costs little while few documents wait for their vectors, and more the more of them do. A count is valid
-    while the index does not change; while it does (documents come in, vectors follow), counting again takes a twentieth
-    of the time at most, so that no search waits for the label of another.
-
-    Args:
-        documents: counts; guarded.
-        clock: monotonic seconds.
-        lost: how many vectors are missing from the store beside the documents, for which no document waits.
+    A count is valid while the index does not change; while it does (documents come in, vectors follow), counting again
+    takes a twentieth of the time at most, so that no search waits for the label of another. `lost` are vectors that are
+    missing from the store beside the documents, for which no document waits.
     """
 
     def __init__(
@@ -277,10 +263,7 @@ class Coverage:
         self._counts: LRUCache[Filter, _Count] = LRUCache(REMEMBERED)
 
     async def missing(self, where: Filter) -> Missing:
-        """What is missing of what `where` lets through; where it cannot be counted now, what was counted last.
-
-        Of vectors that are lost it is not known yet whose they are: they are counted in the whole index.
-        """
+        """What is missing of what `where` lets through; where it cannot be counted now, what was counted last."""
         if lost := self._lost():
             with suppress(BackendError):
                 chunks = (await self._documents.counts()).chunks
@@ -315,7 +298,6 @@ class Coverage:
 
 
 def matters(missing: Missing) -> bool:
-    """Whether so much is missing that an answer says so."""
     return missing.vectors > NEGLIGIBLE * missing.passages
 
 
@@ -325,7 +307,6 @@ def lowers_level(missing: Missing) -> bool:
 
 
 def described(missing: Missing) -> str:
-    """A warning that says how many passages have no vectors."""
     return (
         f"{missing.vectors} of {missing.passages} passages have no vectors yet and are ranked by keyword search alone"
     )

@@ -87,11 +87,7 @@ class Backends:
         )
 
     def require_same_model(self, vector_results: VectorResults) -> None:
-        """Reject results that compare a query with the vectors of another model: a reindexing has just replaced them.
-
-        Raises:
-            BackendRejectedError: the query's vector and the index's are of two models.
-        """
+        """Raise BackendRejectedError where a reindexing has just replaced the vectors by those of another model."""
         if vector_results.made_by is not None and self.vectors.made_by not in (None, vector_results.made_by):
             raise BackendRejectedError(
                 "vectors", "The vectors of the index were just replaced by those of another model."
@@ -101,12 +97,8 @@ class Backends:
 class Retrievers:
     """The tasks of one search. Use as a context manager: tasks that still run at the end are cancelled.
 
-    Args:
-        sources: the ports, guarded.
-        query: the query.
-        deadline: when both retrievers must be done, so that time is left for scoring.
-        clock: monotonic seconds, for the reports.
-        without_standing: filters that let no standing instruction through, each with the version of the documents.
+    Both retrievers must be done at the `deadline`, so that time is left for scoring. `without_standing` are filters
+    that let no standing instruction through, each with the version of the documents.
     """
 
     def __init__(
@@ -291,10 +283,7 @@ def _in_time(hits: Sequence[Hit], where: Filter) -> Sequence[Hit]:
 
 
 async def _spread_hits(search: Callable[[int, Filter], Awaitable[Sequence[Hit]]], query: Query) -> Sequence[Hit]:
-    """The hits of a store; where a few documents fill the pool, the hits of other documents too.
-
-    Raw scores of two searches compare, so the union is what one search with a limit per document would return.
-    """
+    """The hits of a store; where a few documents fill the pool, the hits of other documents too."""
     pool = hit_limit(query)
     hits: list[Hit] = list(await search(pool, query.where))
     found = len(hits)
@@ -324,7 +313,6 @@ def _united(hits: Sequence[Hit], further: Sequence[Hit]) -> list[Hit]:
 
 
 def status_of(error: BackendError) -> RetrieverStatus:
-    """How a failure is reported."""
     match error:
         case BreakerOpenError():
             return RetrieverStatus.OPEN

@@ -64,15 +64,8 @@ async def gather(
 ) -> Gathered:
     """Give every candidate of either retriever both exact scores, and score the neighbours of the best.
 
-    Without a keyword search there is no union and the cosines stand as they are. Scores that are not there by the
-    deadline are left out: a less exact ranking is better than none.
-
-    Args:
-        reads: reads scores and neighbours.
-        query: the query.
-        vector_results: the vector search's hits; None where it is not part of this answer.
-        text: the keyword search's hits; None where it is not part of this answer.
-        code: what earlier searches found out about code.
+    Hits are None where a retriever is not part of this answer; without a keyword search the cosines stand as they are.
+    Scores that are not there by the deadline are left out: a less exact ranking is better than none.
     """
     boosts = _boosts(query, vector_results, text)
     # What is near a time that the query names is beyond the pool.
@@ -130,10 +123,7 @@ def _pooled(hits: Sequence[Hit], size: int | None, named: Set[str]) -> Sequence[
 
 
 def _shortlisted(query: Query, union: ranking.Candidates, ordered: Sequence[int], named: Set[str]) -> list[int]:
-    """The first of the rows, best first, and those near a time that the query names; not too many of one document.
-
-    All of chunks that are `named`, too.
-    """
+    """The first of the rows, best first, those near a named time, not too many of one document, and all `named`."""
 
     def spread_out(rows: Iterable[int]) -> Iterator[int]:
         return ranking.spread(rows, lambda row: union.chunks[row].document_id, question_rules.pool_per_document(query))
@@ -174,18 +164,7 @@ async def select(
     text: Sequence[KeywordHit] | None,
     known: KnownPassages,
 ) -> Selection:
-    """Score, rank, and read the best.
-
-    Args:
-        query: the query.
-        reads: reads scores, neighbours and passages.
-        vector_results: the vector search's hits; None where it is not part of this answer.
-        text: the keyword search's hits; None where it is not part of this answer.
-        known: what earlier searches found out about passages.
-
-    Raises:
-        BackendError: no passages could be read.
-    """
+    """Score, rank, and read the best; hits as in `gather`. Raises: BackendError (no passages could be read)."""
     calibration = vector_results.calibration if vector_results is not None else None
     gathered = await gather(reads, query, vector_results, text, known.code)
     chunks = gathered.candidates.chunks
@@ -344,10 +323,7 @@ def _ordering(query: Query, gathered: Gathered, calibration: Calibration | None,
 def _kept(
     query: Query, gathered: Gathered, calibration: Calibration | None, fused: Floats, held: Floats, *, few: bool
 ) -> list[ranking.Ranked]:
-    """The best `limit` candidates that pass: `min_score` if the query has one, else the model's threshold.
-
-    What holds a rare identifier of the query is exempt from the threshold.
-    """
+    """The best `limit` candidates that pass `min_score`, or else the model's threshold, or `held` a rare identifier."""
     candidates = gathered.candidates
     boosts = gathered.boosts.of(candidates.chunks)
     by_time = time_boosts(query.windows, candidates.chunks, fused) if query.windows else np.zeros_like(fused)

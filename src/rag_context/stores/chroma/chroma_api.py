@@ -217,14 +217,9 @@ class Near:
 
 @dataclass(frozen=True, slots=True)
 class RowComparison:
-    """Compares rows of a collection with a vector.
+    """Compares rows of a collection with a vector, `(dim,) float32`; `matrix` returns vectors of rows, of length 1.
 
     Cosines are computed here, from the vectors that Chroma returns, so that a row has the same one wherever it is read.
-
-    Attributes:
-        vector: `(dim,) float32`.
-        passes: whether the filter lets a row with these fields through.
-        matrix: the vectors of rows, of length 1: `(n, dim) float32`. Raises: BackendDataError.
     """
 
     vector: Vector

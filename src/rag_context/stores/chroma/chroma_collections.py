@@ -50,10 +50,7 @@ async def open_chroma_server_collections(
 async def open_chroma_dir_collections(
     path: Path, *, prefix: str = PREFIX, hidden: Sequence[str] = ()
 ) -> AsyncIterator["ChromaCollections"]:
-    """The collections in a folder, in this process; the only one that may use the folder.
-
-    Takes some seconds, most of them for importing Chroma's library. The folder itself is opened by the first call.
-    """
+    """The collections in a folder, in this process; the only one that may use the folder. Importing takes seconds."""
     async with chroma_api.open_folder(path) as folder:
         yield ChromaCollections(folder, prefix, path, hidden)
 
@@ -103,10 +100,7 @@ class ChromaCollections:
         return await self._described(name, lambda current: replace(current, metadata={**current.metadata, **metadata}))
 
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
-        """Up to Chroma's own limit (some thousands) and 16 MB are stored atomically; of more, a failure may leave some.
-
-        The same call again completes them.
-        """
+        """Up to Chroma's own limit (some thousands) and 16 MB are stored atomically; a repeat completes more."""
         engines.check_distinct(entries)
         record = await self._registry.require(name)
         if not entries:
@@ -149,10 +143,7 @@ class ChromaCollections:
         return await self._read(name, 0, lambda storage: storage.delete_many(ids, where))
 
     async def switch(self, name: str, built: str) -> bool:
-        """Make a record refer to the documents of another; its old ones are removed. Raises: NotFoundError.
-
-        Readers find either the old ones or the new ones; the caller ensures that both are the same documents.
-        """
+        """Readers find either the old documents or the new ones; the caller ensures that both are the same."""
         async with self._describing:
             new, old = await self._registry.require(built), await self._registry.require(name)
             described = replace(old.collection, metadata=new.collection.metadata, dimension=new.collection.dimension)
@@ -180,8 +171,6 @@ class ChromaCollections:
         return await self._read(name, list[Json](), lambda storage: storage.values(path))
 
     async def health(self) -> ProviderHealth:
-        """Chroma's status, the number of collections, and the size of a folder."""
-
         async def measure() -> tuple[int, int | None]:
             count = len(await self._registry.ours())
             return count, None if self._folder is None else await asyncio.to_thread(_bytes_in, self._folder)

@@ -26,11 +26,7 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def open_chroma_server(url: str, collection: str) -> AsyncIterator["ChromaVectors"]:
-    """The collection on the server at `url`, which need not be there yet: calls fail until it is, and then work.
-
-    Raises:
-        ConfigurationError: the address or the name cannot be used.
-    """
+    """The collection on a server, which need not be available yet. Raises: ConfigurationError (address or name)."""
     _check_name(collection)
     async with aclosing(ChromaServer(url)) as server:
         yield ChromaVectors(server, collection)
@@ -38,13 +34,9 @@ async def open_chroma_server(url: str, collection: str) -> AsyncIterator["Chroma
 
 @asynccontextmanager
 async def open_chroma_dir(path: Path, collection: str) -> AsyncIterator["ChromaVectors"]:
-    """The collection in a folder, in this process; the only one that may use the folder.
+    """The collection in a folder, in this process; the only one that may use the folder. Importing takes seconds.
 
-    Takes some seconds, most of them for importing Chroma's library. A folder that cannot be opened now is no error
-    here: calls raise `BackendError` until it can.
-
-    Raises:
-        ConfigurationError: the name cannot be used.
+    Calls raise BackendError as long as the folder cannot be opened. Raises: ConfigurationError (the name).
     """
     _check_name(collection)
     async with chroma_api.open_folder(path) as folder:
@@ -188,11 +180,7 @@ class ChromaVectors:
         self._info = self._foreign = None
 
     async def require_own(self) -> None:
-        """Check that no other program stores anything in the collection, row by row; a missing one is ours.
-
-        Raises:
-            ForeignDataError: one does.
-        """
+        """Check row by row that no other program stores anything in the collection. Raises: ForeignDataError."""
         if await self._api.find(self._name) is None:
             return
         if foreign := (await self._split())[1]:

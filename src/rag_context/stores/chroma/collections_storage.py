@@ -57,7 +57,6 @@ class OurShape:
         return row.removeprefix(_ID)
 
     def metadata(self, fields: chroma_api.Fields) -> dict[str, Json]:
-        """Raises: BackendDataError where the row is not one of ours."""
         try:
             found = json.loads(fields[METADATA])
         except (KeyError, TypeError, ValueError) as error:

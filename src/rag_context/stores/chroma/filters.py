@@ -15,10 +15,7 @@ def condition(where: Filter) -> Where:
 
 
 def cheap_condition(where: Filter) -> Where:
-    """As `condition`, less exact and faster: Chroma lists all that each part of a condition lets through.
-
-    The tenant is most of a collection as a rule, so it is left out where anything else narrows.
-    """
+    """As `condition`, faster: without the tenant, which is most of a collection, where anything else narrows."""
     parts = _narrowing(where)
     return every(parts) if parts else condition(where)
 

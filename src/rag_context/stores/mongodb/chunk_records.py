@@ -154,10 +154,7 @@ async def read_current(
 def is_consistent(records: Sequence[Entry], named: Mapping[Any, Any], before: Mapping[Any, Any]) -> bool:
     """Whether the records that their documents do not name belong to no document that has just been replaced.
 
-    Args:
-        records: the records found.
-        named: the revision that each document names now; None if it was deleted.
-        before: the same at the previous look.
+    `named` is the revision that each document names now, None if it was deleted; `before` at the previous look.
     """
     unnamed = {record["document"] for record in records if record["revision"] != named[record["document"]]}
     # A document with a record of the revision that it names was read as it is now; others of its records are leftovers.

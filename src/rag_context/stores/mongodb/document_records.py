@@ -37,10 +37,7 @@ _BAND_BITS = 16
 
 
 def entry_of(document: documents.Document, chunks: Sequence[documents.Chunk], revision: str) -> Entry:
-    """The record of a pending document, without its sequence number and its statistics.
-
-    How many terms its chunks have, `termCount`, is known once they are analysed.
-    """
+    """The record of a pending document, without sequence number, statistics and `termCount`, which are known later."""
     return {
         "_id": document.id,
         "tenant": tenant_of(document.tenant),

@@ -222,11 +222,7 @@ class MongoDocuments(MongoRegistry):
             await trials.update_one({"_id": "trial"}, {"$inc": {"count": 1}}, upsert=True)
 
     async def missing_vectors(self, where: Filter) -> Missing:
-        """How many of the passages that a filter lets through have no vector; both 0 where no document is pending.
-
-        A conversation counts as a whole, with the time at which it began. Documents of other programs that searches
-        find have no vectors of ours.
-        """
+        """A conversation counts as a whole, with the time at which it began; 0 of 0 where no document is pending."""
         missing = others = 0
         if (await self._state.current()).totals.pending > 0:
             missing = await self._count_chunks({"status": PENDING, **condition(where)})

@@ -70,9 +70,8 @@ NOTHING = Totals()
 
 @dataclass(frozen=True, slots=True)
 class TenantTotals:
-    """A tenant's counters as they were read. `stamp` differs after each change that its answers can show.
-
-    `made` is another one for each record that the tenant ever had: its record goes with its last document.
+    """A tenant's counters as they were read. `stamp` differs after each change that its answers can show, and `made`
+    for each record that the tenant ever had: its record goes with its last document.
     """
 
     stamp: str
@@ -173,10 +172,7 @@ class MongoIndexState:
 
     @property
     def finds_others(self) -> bool:
-        """Whether documents of other programs are found and listed: only while they were not taken over.
-
-        After that their copies are found, and the originals would be found beside them.
-        """
+        """Whether documents of other programs are found: once taken over, their copies are found instead."""
         return self._last is None or self._last.adopted is None
 
     async def current(self) -> MongoSnapshot:
@@ -209,11 +205,7 @@ class MongoIndexState:
         return self._publish(entry)
 
     async def change(self, work: Callable[[MongoChange], Awaitable[T]]) -> T:
-        """Do `work` on the documents, then update the counters. It completes even if the caller is cancelled.
-
-        Raises:
-            BackendError: the result is unknown; the call may be repeated.
-        """
+        """Do `work` on the documents, then update the counters, even if the caller is cancelled."""
         # A task of its own, shielded: half a change would leave the counters wrong until they are counted again.
         task = asyncio.create_task(self._change(work))
         self._changes.add(task)

@@ -203,10 +203,7 @@ class MongoTexts:
         return list(best.values())[:limit], named, records
 
     async def _candidates(self, question: _Question, limit: int, where: Filter) -> list[_Row]:
-        """Chunks that pass the filter and hold some of the terms, found by the rarest terms first.
-
-        It is done when no chunk that holds only the remaining terms can be among the best `limit`.
-        """
+        """Chunks that pass the filter and hold some terms, rarest first, until no other can be among the best."""
         rows: dict[str, _Row] = {}
         is_complete = where == Filter(where.tenant)
         earlier: list[str] = []
@@ -228,8 +225,7 @@ class MongoTexts:
     ) -> tuple[list[Entry], bool]:
         """Chunks that hold terms of a group, and whether they are all.
 
-        Of a term in more chunks than may be read, these are the chunks where it weighs most: half of them
-        shortest ones in which it is repeated, the others the shortest ones.
+        Of a term in more chunks than may be read, half are the shortest ones that repeat it, the others the shortest.
         """
         passing = condition(where, "document")
         frequency = dict(zip(question.terms, question.statistics.frequencies, strict=True))

@@ -139,10 +139,7 @@ class Mongo:
     async def reached(self) -> AsyncIterator[None]:
         """Use the server inside the block; without a known usable server, wait for one for a short while.
 
-        The driver itself would wait twice as long: at least for its heartbeat.
-
-        Raises:
-            BackendError: there is none, or a call inside the block failed.
+        The driver itself would wait twice as long: at least for its heartbeat. Raises: BackendError.
         """
         with translated(self.address):
             if not self.client.topology_description.has_writable_server() and not await self.search.found():
@@ -166,10 +163,7 @@ class Mongo:
 def connect(uri: str, *, documents: str, metrics: str) -> Mongo:
     """Two clients for `uri`, one of them with the longer timeouts of writes; nothing is sent to the server yet.
 
-    Without a database in `uri`, the default one is used.
-
-    Raises:
-        ConfigurationError: the address, or one of the names, is invalid.
+    Raises: ConfigurationError (the address, or one of the names, is invalid).
     """
     try:
         # A search gives up at once where there is no server, a write waits for an election: a client has one timeout.

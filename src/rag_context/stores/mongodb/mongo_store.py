@@ -63,10 +63,7 @@ async def open_mongodb(
 ) -> AsyncIterator[MongoStore]:
     """Open the database of `uri` (P4NTH30N if it names none); missing indexes are created in the background.
 
-    An unreachable server is not an error here: the ports raise `BackendError` until it is available.
-
-    Raises:
-        ConfigurationError: the address is invalid.
+    The ports of an unreachable server raise BackendError until it is available. Raises: ConfigurationError.
     """
     mongo = connect(uri, documents=documents, metrics=metrics)
     state = MongoIndexState(mongo)
@@ -164,10 +161,9 @@ class MongoAuditor:
         self._revisions = revisions
 
     async def examine(self, check: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
-        """Examine the whole index; every document is passed to `check`. Other programs' documents are skipped.
+        """Examine the whole index, without other programs' documents, and without vectors, which another store keeps.
 
-        A lone server has no snapshots: what is written meanwhile is seen as it was before or after. The counters are
-        compared between two writes. Vectors are not checked here: another store keeps them.
+        A lone server has no snapshots: what is written meanwhile is seen as it was before or after.
         """
         found = Findings()
         totals = await self._compare_counters(found)

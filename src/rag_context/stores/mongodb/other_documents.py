@@ -16,11 +16,7 @@ _BATCH = 100
 
 @asynccontextmanager
 async def open_other_documents(uri: str, *, documents: str, metrics: str) -> AsyncIterator["OtherDocuments"]:
-    """Open a collection for reading; no index is made, and the server may be down until the first call.
-
-    Raises:
-        ConfigurationError: the address is invalid.
-    """
+    """Open a collection for reading; the server may be down until the first call. Raises: ConfigurationError."""
     mongo = connect(uri, documents=documents, metrics=metrics)
     try:
         yield OtherDocuments(mongo)

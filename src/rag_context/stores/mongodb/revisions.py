@@ -42,8 +42,6 @@ logger = logging.getLogger(__name__)
 
 
 class Revisions:
-    """Writes and removes the chunks of documents."""
-
     def __init__(self, mongo: Mongo, state: MongoIndexState, clock: Callable[[], float] = time.monotonic) -> None:
         self._mongo = mongo.writing
         self._state = state
@@ -78,11 +76,7 @@ class Revisions:
         await self._finish(name, document_id, None if before is None else before.get("revision"))
 
     async def rewrite(self, entry: Entry) -> bool:
-        """Analyse the chunks of a document of ours again and store them; False if it changed meanwhile.
-
-        Args:
-            entry: the whole record as it was read, of any layout.
-        """
+        """Analyse the chunks of a document (its whole record, of any layout) again; False if it changed meanwhile."""
         async with self._mongo.reached():
             if "revision" in entry:
                 chunks = [chunk_of(each) for each in await read_chunks(entry, self._mongo.chunks)]
@@ -151,11 +145,7 @@ class Revisions:
                 await self._complete(note)
 
     async def _complete(self, note: Entry) -> None:
-        """Remove the records of a document that neither its own record nor another write names.
-
-        This order of reads protects a write under way: its note is stored before its chunks, and deleted after the
-        document's record names them.
-        """
+        """Remove the records of a document that neither its own record nor another write names."""
         key, mongo = note["document"], self._mongo
         async with mongo.reached():
             found = {each["revision"] async for each in mongo.chunks.find(of_document(key), {"revision": 1})}

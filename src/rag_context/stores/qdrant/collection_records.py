@@ -141,10 +141,7 @@ class CollectionRegistry:
         return [name for name in names if name.startswith(begins) and _ONCE.fullmatch(name, len(begins))]
 
     async def switch(self, name: str, built: CollectionRecord) -> None:
-        """Make a record refer to the storage of `built`, with its metadata and dimension.
-
-        One operation of the server; the record of `built` is unchanged.
-        """
+        """Make a record refer to the storage of `built`, with its metadata and dimension, by one operation."""
         payload = {
             _STORAGE: built.storage,
             _METADATA: _texts(built.collection.metadata),

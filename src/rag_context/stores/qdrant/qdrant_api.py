@@ -75,13 +75,10 @@ class QdrantConnection:
             raise backend_error(error, self.collection) from error
 
     async def update(self, work: Callable[[], Awaitable[models.UpdateResult]]) -> None:
-        """Repeat an idempotent write until the server confirms that it was applied.
+        """Repeat an idempotent write until the server confirms that it was applied. Raises: BackendTimeoutError.
 
         A server that is busy answers before it is (`acknowledged`, `wait_timeout`): what was written may not be found
         yet, or not on all replicas. The same again waits for what came before it.
-
-        Raises:
-            BackendTimeoutError: it was accepted, but not confirmed.
         """
         for _ in range(_TRIES):
             if (await self.call(work())).status is models.UpdateStatus.COMPLETED:
@@ -92,7 +89,6 @@ class QdrantConnection:
         return replace(self, collection=collection)
 
     async def info(self) -> models.CollectionInfo:
-        """The collection as the server has it. Raises: NoCollectionError, BackendError."""
         return await self.call(self.client.get_collection(self.collection))
 
     async def create(
@@ -107,9 +103,6 @@ class QdrantConnection:
         """Create the collection; where another process was faster, returns the existing one instead.
 
         The server chooses the numbers that are None; `written_replicas` must have a write before it is acknowledged.
-
-        Raises:
-            BackendRejectedError: the server rejects it.
         """
         # Payloads are read for the few results of a search only: on disk they leave the memory to the vectors.
         work = self.client.create_collection(
@@ -131,7 +124,6 @@ class QdrantConnection:
         return None
 
     async def index(self, field: str, schema: models.PayloadSchemaParams) -> None:
-        """Create a payload index. Raises: BackendError."""
         create = partial(self.client.create_payload_index, self.collection, field, wait=True, ordering=ORDERING)
         await self.update(partial(create, field_schema=schema))
 
@@ -147,7 +139,6 @@ class QdrantConnection:
         await self.update(partial(self.client.upsert, self.collection, list(points), wait=True, ordering=ORDERING))
 
     async def delete(self, selector: models.PointsSelector) -> None:
-        """Remove points. Raises: NoCollectionError, BackendError."""
         await self.update(partial(self.client.delete, self.collection, selector, wait=True, ordering=ORDERING))
 
     async def retrieve(
@@ -271,8 +262,7 @@ async def nearest(
 ) -> list[models.ScoredPoint]:
     """The nearest points that pass, `limit` at least if there are as many, and all that equal the last of these.
 
-    `request` returns so many of the nearest points. Which of equally near ones are shown must not
-    depend on the server, so more are requested, up to a limit, until one is farther away.
+    Which of equally near ones are shown must not depend on the server: more are requested until one is farther away.
     """
     # One more than requested shows whether the last one is tied.
     count = limit + 1

@@ -31,11 +31,7 @@ async def open_qdrant_collections(
     timeout_s: float = TIMEOUT_S,
     hidden: Sequence[str] = (),
 ) -> AsyncIterator["QdrantCollections"]:
-    """The collections on a Qdrant server; opening sends nothing, so the server may be down.
-
-    Raises:
-        ConfigurationError: the address is invalid.
-    """
+    """The collections on a Qdrant server, which need not be available yet. Raises: ConfigurationError."""
     registry = f"{prefix}{REGISTRY}"
     connection = connect(url, registry, api_key=api_key, transport=transport, grpc_port=grpc_port, timeout_s=timeout_s)
     try:
@@ -129,10 +125,7 @@ class QdrantCollections:
         return await (await self._storage(name)).delete_many(ids, where)
 
     async def switch(self, name: str, built: str) -> bool:
-        """Make a record refer to the documents of another; its old ones are removed. Raises: NotFoundError.
-
-        Readers find either the old ones or the new ones; the caller ensures that both are the same documents.
-        """
+        """Readers find either the old documents or the new ones; the caller ensures that both are the same."""
         new, old = await self._registry.require(built), await self._registry.require(name)
         await self._registry.switch(name, new)
         await self._registry.remove(built)
@@ -158,7 +151,7 @@ class QdrantCollections:
         return await (await self._documents(name)).values(path)
 
     async def health(self) -> ProviderHealth:
-        """The server's status and the number of collections; it does not report their size."""
+        """The server does not report the size of collections."""
 
         async def measure() -> tuple[int, None]:
             return len(await self._registry.records()), None

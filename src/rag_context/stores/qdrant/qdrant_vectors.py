@@ -53,11 +53,7 @@ async def open_qdrant(
     timeout_s: float = TIMEOUT_S,
     consistency: qdrant_api.Consistency = "one",
 ) -> AsyncIterator["QdrantVectors"]:
-    """The vectors that a Qdrant server holds; opening sends nothing, so the server may be down.
-
-    Raises:
-        ConfigurationError: the address, or the collection's name, is invalid.
-    """
+    """The vectors that a Qdrant server holds, which need not be available yet. Raises: ConfigurationError."""
     connection = qdrant_api.connect(
         url,
         plan.name,

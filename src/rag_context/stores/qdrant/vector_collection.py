@@ -20,10 +20,9 @@ Quantization: TypeAlias = Literal["none", "scalar", "binary"]
 
 @dataclass(frozen=True, slots=True)
 class CollectionPlan:
-    """The collection's name, and how it is created if it is missing; an existing one is used as it is.
+    """The collection's name, and how it is created if it is missing; the server chooses what is None.
 
-    The server chooses `shards` and `replicas` if they are None. Quantised vectors are kept in memory, the
-    originals, by which results are scored again, on disk.
+    Quantised vectors are kept in memory, the originals, by which results are scored again, on disk.
     """
 
     name: str
@@ -53,12 +52,7 @@ class VectorCollection:
         )
 
     async def refresh(self) -> models.CollectionInfo:
-        """Read its properties from the server.
-
-        Raises:
-            NoCollectionError: it does not exist.
-            BackendRejectedError: it is not a collection of plain cosine vectors.
-        """
+        """Read its properties. Raises: NoCollectionError, ForeignDataError (no plain cosine vectors)."""
         info = await self._connection.info()
         vectors = info.config.params.vectors
         if not isinstance(vectors, models.VectorParams) or vectors.distance != models.Distance.COSINE:
@@ -75,9 +69,7 @@ class VectorCollection:
     async def make(self, dimension: int) -> None:
         """Create the collection and its indexes if they are missing; an empty one of ours may change its dimension.
 
-        Raises:
-            ForeignDataError: it is another program's.
-            BackendRejectedError: it holds vectors of another dimension.
+        Raises: ForeignDataError, BackendRejectedError (it holds vectors of another dimension).
         """
         try:
             info = await self.refresh()
@@ -166,10 +158,7 @@ class VectorCollection:
 
 
 def _majority(replicas: int | None) -> int | None:
-    """How many replicas must have a write: more than half of three and more, so that one of them may fail.
-
-    Of two it is one, or nothing could be written while the other is down. The server's choice where it chooses both.
-    """
+    """How many replicas must have a write: more than half of three and more; of two one, so that either may be down."""
     return None if replicas is None else max(replicas // 2 + 1 if replicas > 2 else 1, 1)
 
 
