@@ -2,9 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
-
-from rag_context.api.wire import WireResponse
+from rag_context.api.wire import WireResponse, about
 
 
 class AdoptedSource(WireResponse):
@@ -13,12 +11,12 @@ class AdoptedSource(WireResponse):
     source: str
     records: int
     documents: int
-    superseded: Annotated[int, Field(description="Records that are earlier versions of a document")]
-    covered: Annotated[int, Field(description="Passages of documents that another source has")]
+    superseded: Annotated[int, about("Records that are earlier versions of a document")]
+    covered: Annotated[int, about("Passages of documents that another source has")]
     without_text: int
     outcomes: dict[str, int]
     rejected: int
-    reasons: Annotated[dict[str, str], Field(description="By record, why it was rejected; the first ones")]
+    reasons: Annotated[dict[str, str], about("By record, why it was rejected; the first ones")]
 
 
 class AdoptionReceipt(WireResponse):

@@ -13,8 +13,6 @@ from rag_context.api.wire import (
     DOTS,
     NAME_CHARS,
     PLAIN_PATTERN,
-    PRESENT_PATTERN,
-    WHOLE,
     ChoiceRequest,
     Count,
     Flag,
@@ -23,7 +21,10 @@ from rag_context.api.wire import (
     Sentences,
     WireRequest,
     WireResponse,
+    about,
     id_problem,
+    present,
+    whole,
 )
 
 _DIGITS = 100
@@ -81,31 +82,27 @@ class NoFields(PlainRequest):
 class ConnectionFields(PlainRequest):
     """What may stand in every query string of a collection."""
 
-    connection: Annotated[str, Field(description="Id of the collection's connection"), Otherwise("default")] = "default"
+    connection: Annotated[str, about("Id of the collection's connection"), Otherwise("default")] = "default"
 
 
 class MetadataFields(ConnectionFields):
     """How metadata is put."""
 
     merge: Annotated[
-        bool,
-        Field(description="Set the given keys and keep the others, instead of replacing all"),
-        BeforeValidator(_truth),
+        bool, about("Set the given keys and keep the others, instead of replacing all"), BeforeValidator(_truth)
     ] = False
 
 
 class DocumentsFields(ConnectionFields):
     """Which documents, and which part of them."""
 
-    where: Annotated[str | None, Field(description="Only documents whose metadata matches this filter, as JSON")] = None
+    where: Annotated[str | None, about("Only documents whose metadata matches this filter, as JSON")] = None
     limit: Annotated[
         int,
-        Field(ge=1, description=f"Maximum number of documents; more than {wire.MAX_PAGE} are {wire.MAX_PAGE}"),
+        about(f"Maximum number of documents; more than {wire.MAX_PAGE} are {wire.MAX_PAGE}", ge=1),
         BeforeValidator(_number),
     ] = wire.DEFAULT_PAGE
-    offset: Annotated[
-        int, Field(ge=0, description="Number of matching documents to skip"), BeforeValidator(_number)
-    ] = 0
+    offset: Annotated[int, about("Number of matching documents to skip", ge=0), BeforeValidator(_number)] = 0
     ids: Annotated[
         list[str] | None,
         BeforeValidator(_ids),
@@ -117,9 +114,7 @@ class DocumentsFields(ConnectionFields):
             }
         ),
     ] = None
-    include: Annotated[
-        Literal["embeddings"] | None, Field(description="embeddings: return the documents' vectors too")
-    ] = None
+    include: Annotated[Literal["embeddings"] | None, about("embeddings: return the documents' vectors too")] = None
 
     @model_validator(mode="after")
     def _check_one_way(self) -> Self:
@@ -133,13 +128,13 @@ class DeleteFields(ConnectionFields):
 
     sentences: ClassVar[Mapping[str, Sentences]] = {"where": Sentences("where required")}
 
-    where: Annotated[str, Field(description="The documents whose metadata matches this filter, as JSON")]
+    where: Annotated[str, about("The documents whose metadata matches this filter, as JSON")]
     dry_run: Annotated[
-        bool, Field(description="Only report what would be deleted, and delete nothing"), BeforeValidator(_truth)
+        bool, about("Only report what would be deleted, and delete nothing"), BeforeValidator(_truth)
     ] = False
     confirm: Annotated[
         bool,
-        Field(description=f"Delete also more than {wire.UNCONFIRMED} documents, or more than half of the collection"),
+        about(f"Delete also more than {wire.UNCONFIRMED} documents, or more than half of the collection"),
         BeforeValidator(_truth),
     ] = False
 
@@ -151,10 +146,10 @@ class ValuesFields(ConnectionFields):
 
     field: Annotated[
         str,
-        Field(
+        about(
+            "A metadata field; a.b is the field b of the object a",
             min_length=1,
             max_length=wire.QUERY_CHARS,
-            description="A metadata field; a.b is the field b of the object a",
             json_schema_extra={"pattern": r"^[^.]+(\.[^.]+)*$"},
         ),
         AfterValidator(_field_path),
@@ -180,9 +175,9 @@ DocumentId = Annotated[
 _DOCUMENTS = {**wire.STORED_SCHEMA, "items": {**wire.STORED_SCHEMA["items"], "required": ["text"]}}
 _Where = Annotated[
     dict[str, JsonValue] | None,
-    Field(description='Only documents whose metadata matches this filter, such as {"doc_type": "code"}'),
+    about('Only documents whose metadata matches this filter, such as {"doc_type": "code"}'),
 ]
-_Merge = Annotated[Flag, Field(description="Set these keys and keep the others")]
+_Merge = Annotated[Flag, about("Set these keys and keep the others")]
 _Ids = Annotated[list[DocumentId], Field(min_length=1, max_length=wire.MAX_PAGE)]
 
 
@@ -238,12 +233,10 @@ class ListDocumentsRequest(CollectionFields):
     """Which documents, and which part of them."""
 
     where: _Where = None
-    ids: Annotated[_Ids | None, Field(description="Only these documents")] = None
-    include: Annotated[Literal["embeddings"] | None, Field(description="Return the documents' vectors too")] = None
-    limit: Annotated[
-        int, Field(ge=1, description="Maximum number of documents"), WHOLE, Otherwise(wire.DEFAULT_PAGE)
-    ] = wire.DEFAULT_PAGE
-    offset: Annotated[int, Field(ge=0, description="Number of documents to skip"), WHOLE, Otherwise(0)] = 0
+    ids: Annotated[_Ids | None, about("Only these documents")] = None
+    include: Annotated[Literal["embeddings"] | None, about("Return the documents' vectors too")] = None
+    limit: Annotated[int, whole("Maximum number of documents", wire.DEFAULT_PAGE, ge=1)] = wire.DEFAULT_PAGE
+    offset: Annotated[int, whole("Number of documents to skip", 0, ge=0)] = 0
 
 
 class DeleteCollectionDocumentsRequest(ChoiceRequest, CollectionFields):
@@ -251,13 +244,12 @@ class DeleteCollectionDocumentsRequest(ChoiceRequest, CollectionFields):
 
     exactly_one_of: ClassVar[tuple[str, ...]] = ("ids", "where", "every")
 
-    ids: Annotated[_Ids | None, Field(description="These documents")] = None
+    ids: Annotated[_Ids | None, about("These documents")] = None
     where: _Where = None
-    every: Annotated[Literal[True] | None, Field(description="true: every document; the collection stays")] = None
-    dry_run: Annotated[Flag, Field(description="Only report what would be deleted")] = False
+    every: Annotated[Literal[True] | None, about("true: every document; the collection stays")] = None
+    dry_run: Annotated[Flag, about("Only report what would be deleted")] = False
     confirm: Annotated[
-        Flag,
-        Field(description=f"Delete also more than {wire.UNCONFIRMED} documents, or more than half of the collection"),
+        Flag, about(f"Delete also more than {wire.UNCONFIRMED} documents, or more than half of the collection")
     ] = False
 
 
@@ -294,31 +286,25 @@ class ConverseRequest(WireRequest):
         "collections": Sentences("Collections required"),
     }
 
-    user_message: Annotated[
-        str,
-        Field(min_length=1, max_length=MESSAGE_CHARS, pattern=PRESENT_PATTERN, description="The user's last message"),
-    ]
+    user_message: Annotated[str, present("The user's last message", MESSAGE_CHARS)]
     current_topic: Annotated[
         str | None,
-        Field(
+        about(
+            "Topic of the conversation so far; absent or blank: this is the first message",
             max_length=MESSAGE_CHARS,
             pattern=PLAIN_PATTERN,
-            description="Topic of the conversation so far; absent or blank: this is the first message",
         ),
     ] = None
     collections: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=NAME_CHARS + 65, pattern=wire.NAME_PATTERN)]],
-        Field(
+        about(
+            "Names of collections; one of another connection is written connection:name",
             min_length=1,
             max_length=MAX_COLLECTIONS,
-            description="Names of collections; one of another connection is written connection:name",
         ),
     ]
     top_k: Annotated[
-        int,
-        Field(ge=1, le=MAX_TOP_K, description="Maximum number of documents, of all collections together"),
-        WHOLE,
-        Otherwise(DEFAULT_TOP_K),
+        int, whole("Maximum number of documents, of all collections together", DEFAULT_TOP_K, ge=1, le=MAX_TOP_K)
     ] = DEFAULT_TOP_K
 
 
@@ -330,7 +316,7 @@ class ConverseResult(WireResponse):
     id: str
     text: str
     metadata: wire.ReturnedJson
-    score: Annotated[float, Field(ge=-1, le=1, description="Cosine to the query; higher is nearer")]
+    score: Annotated[float, about("Cosine to the query; higher is nearer", ge=-1, le=1)]
 
 
 class OmittedCollection(WireResponse):
@@ -344,11 +330,9 @@ class OmittedCollection(WireResponse):
 class ConverseResponse(WireResponse):
     """What was found, and by which text."""
 
-    results: Annotated[list[ConverseResult], Field(description="The nearest first, of all collections")]
-    query: Annotated[str, Field(description="The text that was embedded")]
+    results: Annotated[list[ConverseResult], about("The nearest first, of all collections")]
+    query: Annotated[str, about("The text that was embedded")]
     strategy: Literal["first message (raw query)", "follow-up (contextualized topic)"]
-    embeddings: Annotated[Count, Field(description="Number of embeddings: one per connection and model")]
-    cache_hits: Annotated[Count, Field(description="Number of times such an embedding was reused")]
-    omitted: Annotated[
-        list[OmittedCollection], Field(description="Collections that could not be searched, with the reason")
-    ]
+    embeddings: Annotated[Count, about("Number of embeddings: one per connection and model")]
+    cache_hits: Annotated[Count, about("Number of times such an embedding was reused")]
+    omitted: Annotated[list[OmittedCollection], about("Collections that could not be searched, with the reason")]

@@ -86,12 +86,11 @@ class CreateCollectionRequest(wire.PlainRequest):
     metadata: Annotated[AnyMetadata, wire.Otherwise({})] = Field(default_factory=dict)
     embedding_provider: Annotated[
         wire.Label | None,
-        Field(
-            description="Label of the vectors' origin, not interpreted; only rag-context means that "
-            "this server embeds texts itself"
+        wire.about(
+            "Label of the vectors' origin, not interpreted; only rag-context means that this server embeds texts itself"
         ),
     ] = None
-    embedding_model: Annotated[wire.Label | None, Field(description="Label of the model, not interpreted")] = None
+    embedding_model: Annotated[wire.Label | None, wire.about("Label of the model, not interpreted")] = None
 
 
 class MetadataRequest(wire.PlainRequest):
@@ -108,29 +107,26 @@ class QueryRequest(wire.PlainRequest):
     embedding: Embedding = None
     text: Annotated[
         str | None,
-        Field(
+        wire.about(
+            "Keywords or a question; embedded if there is no embedding, which needs the "
+            "collection's embedding_provider to be rag-context",
             max_length=QUERY_CHARS,
             pattern=wire.PRESENT_PATTERN,
-            description="Keywords or a question; embedded if there is no embedding, which needs the "
-            "collection's embedding_provider to be rag-context",
         ),
     ] = None
     mode: Annotated[
         Literal["vector", "text", "hybrid"],
-        Field(description="vector: vector search by embedding or text; text: keyword search; hybrid: both, fused"),
+        wire.about("vector: vector search by embedding or text; text: keyword search; hybrid: both, fused"),
         wire.Otherwise("vector"),
     ] = "vector"
     min_score: Annotated[
-        float | None, Field(ge=-1, le=1, description="Minimum score of a result; each mode has a scale of its own")
+        float | None, wire.about("Minimum score of a result; each mode has a scale of its own", ge=-1, le=1)
     ] = None
-    where: Annotated[
-        dict[str, JsonValue] | None, Field(description="Only documents whose metadata matches this filter")
-    ] = None
+    where: Annotated[dict[str, JsonValue] | None, wire.about("Only documents whose metadata matches this filter")] = (
+        None
+    )
     top_k: Annotated[
-        int,
-        Field(ge=1, description=f"Maximum number of results; more than {MAX_PAGE} are {MAX_PAGE}"),
-        wire.WHOLE,
-        wire.Otherwise(DEFAULT_TOP_K),
+        int, wire.whole(f"Maximum number of results; more than {MAX_PAGE} are {MAX_PAGE}", DEFAULT_TOP_K, ge=1)
     ] = DEFAULT_TOP_K
 
     @model_validator(mode="after")
@@ -195,21 +191,20 @@ class CollectionResponse(wire.PlainResponse):
     """A collection."""
 
     name: str
-    connection: Annotated[str, Field(description="Its connection")]
+    connection: Annotated[str, wire.about("Its connection")]
     metadata: Annotated[
-        ReturnedJson, Field(description="As submitted, with the labels embedding_provider and embedding_model")
+        ReturnedJson, wire.about("As submitted, with the labels embedding_provider and embedding_model")
     ]
     embedding_provider: str | None = None
     embedding_model: str | None = None
-    dimension: Annotated[int | None, Field(ge=1, description="Of its vectors; absent before the first")] = None
-    count: Annotated[wire.Count, Field(description="Documents in it")]
+    dimension: Annotated[int | None, wire.about("Of its vectors; absent before the first", ge=1)] = None
+    count: Annotated[wire.Count, wire.about("Documents in it")]
     created: wire.UtcTime | None = None
     model: Annotated[
-        RecordedModel | None,
-        Field(description="The model of its vectors, if this server made them; others are rejected"),
+        RecordedModel | None, wire.about("The model of its vectors, if this server made them; others are rejected")
     ] = None
     read_only: Annotated[
-        bool | None, Field(description="true: another program made it; it can be read and queried, not written to")
+        bool | None, wire.about("true: another program made it; it can be read and queried, not written to")
     ] = None
 
 
@@ -246,8 +241,8 @@ class AddedDocumentsResponse(wire.PlainResponse):
 
     status: Literal["success"] = "success"
     count: wire.Count
-    ids: Annotated[list[str], Field(description="In the order of the request")]
-    redactions: Annotated[dict[str, int] | None, Field(description="Number of masked secrets, by kind")] = None
+    ids: Annotated[list[str], wire.about("In the order of the request")]
+    redactions: Annotated[dict[str, int] | None, wire.about("Number of masked secrets, by kind")] = None
 
 
 class StoredDocument(wire.PlainResponse):
@@ -256,15 +251,15 @@ class StoredDocument(wire.PlainResponse):
     id: str
     text: str
     metadata: ReturnedJson
-    embedding: Annotated[list[float] | None, Field(description="Its vector, of length 1, if requested")] = None
+    embedding: Annotated[list[float] | None, wire.about("Its vector, of length 1, if requested")] = None
 
 
 class DocumentsResponse(wire.PlainResponse):
     """A page of documents, by id."""
 
     documents: list[StoredDocument]
-    count: Annotated[wire.Count, Field(description="Documents in this answer")]
-    total: Annotated[wire.Count, Field(description="Documents that match")]
+    count: Annotated[wire.Count, wire.about("Documents in this answer")]
+    total: Annotated[wire.Count, wire.about("Documents that match")]
 
 
 class DeletedDocumentResponse(wire.PlainResponse):
@@ -280,8 +275,8 @@ class DeletedMatchingResponse(wire.PlainResponse):
 
     status: Literal["deleted", "preview"]
     collection: str
-    count_deleted: Annotated[wire.Count, Field(description="Number of deleted documents, or of those to delete")]
-    ids: Annotated[list[str], Field(description=f"Their ids, in order; the first {UNCONFIRMED} of them")]
+    count_deleted: Annotated[wire.Count, wire.about("Number of deleted documents, or of those to delete")]
+    ids: Annotated[list[str], wire.about(f"Their ids, in order; the first {UNCONFIRMED} of them")]
 
 
 class UpdatedDocumentResponse(wire.PlainResponse):
@@ -317,15 +312,15 @@ class QueryResult(wire.PlainResponse):
     metadata: ReturnedJson
     score: Annotated[
         float,
-        Field(
+        wire.about(
+            "Higher is better. vector: the cosine to the query; text: the share of the query's words, by "
+            "weight, that it holds; hybrid: the mean of both",
             ge=-1,
             le=1,
-            description="Higher is better. vector: the cosine to the query; text: the share of the query's words, by "
-            "weight, that it holds; hybrid: the mean of both",
         ),
     ]
-    cosine: Annotated[float | None, Field(ge=-1, le=1, description="Its part of a hybrid score")] = None
-    keywords: Annotated[float | None, Field(ge=0, le=1, description="Its part of a hybrid score")] = None
+    cosine: Annotated[float | None, wire.about("Its part of a hybrid score", ge=-1, le=1)] = None
+    keywords: Annotated[float | None, wire.about("Its part of a hybrid score", ge=0, le=1)] = None
 
 
 class QueryResponse(wire.PlainResponse):

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import WithJsonSchema
 
 from rag_context.api.parsing import ErrorResponse
-from rag_context.api.wire import Count, Identifier, Otherwise, Sentences, WireRequest, WireResponse
+from rag_context.api.wire import Count, Identifier, Otherwise, Sentences, WireRequest, WireResponse, about
 
 MAX_TEXTS = 2048
 _TEXT = {"type": "string", "minLength": 1}
@@ -38,13 +38,12 @@ class EmbeddingsRequest(WireRequest):
         ),
     ]
     model: Annotated[
-        Identifier | None,
-        Field(description="The model that `GET /v1/models` names, with or without its maker; absent: that one"),
+        Identifier | None, about("The model that `GET /v1/models` names, with or without its maker; absent: that one")
     ] = None
     encoding_format: Annotated[
-        Literal["float", "base64"], Field(description="Numbers, or base64 of little-endian float32"), Otherwise("float")
+        Literal["float", "base64"], about("Numbers, or base64 of little-endian float32"), Otherwise("float")
     ] = "float"
-    user: Annotated[Identifier | None, Field(description="Accepted and not used")] = None
+    user: Annotated[Identifier | None, about("Accepted and not used")] = None
 
 
 class OpenAiResponse(WireResponse):
@@ -57,7 +56,7 @@ class Embedding(OpenAiResponse):
     """One vector."""
 
     object: Literal["embedding"] = "embedding"
-    index: Annotated[Count, Field(description="Place of its text in the request, from 0")]
+    index: Annotated[Count, about("Place of its text in the request, from 0")]
     embedding: list[float] | str
 
 
@@ -96,11 +95,11 @@ class ModelsResponse(OpenAiResponse):
 class OpenAiError(OpenAiResponse):
     """What OpenAI's clients read of an error; further fields are those of every other error of this server."""
 
-    message: Annotated[str, Field(description="Message for people")]
-    type: Annotated[str, Field(description="invalid_request_error, rate_limit_error or server_error")]
-    param: Annotated[str | None, Field(description="The first invalid field; absent: none")] = None
-    code: Annotated[str, Field(description="Error code for programs")]
-    request_id: Annotated[str, Field(description="Correlation id of the request")]
+    message: Annotated[str, about("Message for people")]
+    type: Annotated[str, about("invalid_request_error, rate_limit_error or server_error")]
+    param: Annotated[str | None, about("The first invalid field; absent: none")] = None
+    code: Annotated[str, about("Error code for programs")]
+    request_id: Annotated[str, about("Correlation id of the request")]
 
 
 class OpenAiErrorResponse(OpenAiResponse):

@@ -6,7 +6,7 @@ from pydantic import Field, JsonValue
 
 from rag_context.api.index import MessageTimeFields
 from rag_context.api.parsing import read_json
-from rag_context.api.wire import Count, DeclaredRequest, Instant, OriginName, WireRequest
+from rag_context.api.wire import Count, DeclaredRequest, Instant, OriginName, WireRequest, about
 from rag_context.domain.documents import TEXT_FIELDS
 from rag_context.domain.journal import Action
 from rag_context.errors import InvalidInputError
@@ -32,9 +32,7 @@ class ExportedCalibration(ExportLine):
     intercept: float
     threshold: float
     answerable_cosine: float
-    sampled: Annotated[
-        Count, Field(description="Vectors or pairs of texts that it was made of; 0: the model's own")
-    ] = 0
+    sampled: Annotated[Count, about("Vectors or pairs of texts that it was made of; 0: the model's own")] = 0
 
 
 class ExportedModel(ExportLine):
@@ -56,8 +54,8 @@ class ExportHeader(ExportLine):
     version: int = VERSION
     exported_at: Instant
     model: ExportedModel | None
-    project: Annotated[str | None, Field(description="The only project that is in; null for all there is")] = None
-    documents: Annotated[Count | None, Field(description="How many are to come, where that is known")] = None
+    project: Annotated[str | None, about("The only project that is in; null for all there is")] = None
+    documents: Annotated[Count | None, about("How many are to come, where that is known")] = None
 
 
 _TEXTS = {name: Annotated[str | None, Field(default=None)] for name in TEXT_FIELDS if name != "agent"}
@@ -98,12 +96,12 @@ class ExportedDocument(ExportLine):
     content: str
     content_hash: str
     timestamp: Instant
-    occurred_at: Annotated[Instant | None, Field(description="Absent in exports of version 1")] = None
+    occurred_at: Annotated[Instant | None, about("Absent in exports of version 1")] = None
     metadata: ExportedMetadata
     thread: str | None = None
     message_times: tuple[MessageTimeFields, ...] = ()
     similarity_hash: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
-    origin: Annotated[OriginName | None, Field(description="Absent in exports of earlier versions")] = None
+    origin: Annotated[OriginName | None, about("Absent in exports of earlier versions")] = None
     chunks: list[ExportedChunk]
     vectors: str | None = None
 

@@ -32,10 +32,8 @@ class MetadataFields(wire.DeclaredRequest, declared=_TEXTS, behind="tags"):
     )
     __pydantic_extra__: dict[str, JsonValue]
 
-    agent: Annotated[wire.Label | None, Field(description="Agent that produced the content")] = None
-    tags: Annotated[list[wire.Tag] | None, Field(max_length=wire.MAX_TAGS, description="Tags to filter by later")] = (
-        None
-    )
+    agent: Annotated[wire.Label | None, wire.about("Agent that produced the content")] = None
+    tags: Annotated[list[wire.Tag] | None, wire.about("Tags to filter by later", max_length=wire.MAX_TAGS)] = None
 
     @model_validator(mode="after")
     def _check_further_keys(self) -> "MetadataFields":
@@ -100,54 +98,37 @@ class IndexRequest(wire.WireRequest):
     }
 
     content: Annotated[
-        str, Field(min_length=1, max_length=CONTENT_CHARS, pattern=wire.CONTENT_PATTERN, description="Content to index")
+        str, wire.about("Content to index", min_length=1, max_length=CONTENT_CHARS, pattern=wire.CONTENT_PATTERN)
     ]
-    content_type: Annotated[str, Field(description="Type of content being indexed")]
-    session_id: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=wire.IDENTIFIER_CHARS,
-            pattern=wire.PRESENT_PATTERN,
-            description="Session or document identifier",
-        ),
-    ]
-    source: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=wire.SOURCE_CHARS,
-            pattern=wire.PRESENT_PATTERN,
-            description="Source file path or identifier",
-        ),
-    ]
+    content_type: Annotated[str, wire.about("Type of content being indexed")]
+    session_id: Annotated[str, wire.present("Session or document identifier", wire.IDENTIFIER_CHARS)]
+    source: Annotated[str, wire.present("Source file path or identifier", wire.SOURCE_CHARS)]
     metadata: Annotated[
-        MetadataFields | None, Field(description="Metadata; further keys are stored, 16 KiB as JSON in all")
+        MetadataFields | None, wire.about("Metadata; further keys are stored, 16 KiB as JSON in all")
     ] = None
     agent: Annotated[
-        wire.Identifier | None, Field(description="Agent making the call; absent: metadata.agent, else unknown")
+        wire.Identifier | None, wire.about("Agent making the call; absent: metadata.agent, else unknown")
     ] = None
     occurred_at: Annotated[
         wire.Instant | None,
-        Field(description="When it was said, decided or written; absent: the date that it states itself, else now"),
+        wire.about("When it was said, decided or written; absent: the date that it states itself, else now"),
     ] = None
     supersedes: Annotated[
         list[wire.Identifier] | None,
-        Field(max_length=MAX_LIKE, description="Ids of documents whose place it takes: they are hidden, and kept"),
+        wire.about("Ids of documents whose place it takes: they are hidden, and kept", max_length=MAX_LIKE),
     ] = None
     reason: Annotated[
-        str | None,
-        Field(max_length=wire.IDENTIFIER_CHARS, pattern=wire.PLAIN_PATTERN, description="Why it takes their place"),
+        str | None, wire.about("Why it takes their place", max_length=wire.IDENTIFIER_CHARS, pattern=wire.PLAIN_PATTERN)
     ] = None
     expires_at: Annotated[
-        wire.Instant | None, Field(description="When it is forgotten; absent: as before, for a new document never")
+        wire.Instant | None, wire.about("When it is forgotten; absent: as before, for a new document never")
     ] = None
     pinned: Annotated[
-        bool | None, Field(description="Kept although it expires or is old; absent: as before, at first not")
+        bool | None, wire.about("Kept although it expires or is old; absent: as before, at first not")
     ] = None
-    force: Annotated[bool | None, Field(description="Store it although it was forgotten")] = None
+    force: Annotated[bool | None, wire.about("Store it although it was forgotten")] = None
     project: Annotated[
-        wire.Identifier | None, Field(description="Project of the document; absent: the agents' own memory")
+        wire.Identifier | None, wire.about("Project of the document; absent: the agents' own memory")
     ] = None
     branch: wire.Branch = None
     path_hash: wire.RootHash = None
@@ -157,26 +138,26 @@ class IndexResponse(wire.WireResponse):
     """What became of the document."""
 
     success: bool
-    chunks_indexed: Annotated[wire.Count, Field(description="Number of chunks created and indexed")]
-    vector_ids: Annotated[list[str], Field(description="UUIDs of the vectors; empty while they are pending")]
-    latency_ms: Annotated[wire.Milliseconds, Field(description="Total indexing latency in milliseconds")]
-    document_id: Annotated[str, Field(description="Document ID")]
+    chunks_indexed: Annotated[wire.Count, wire.about("Number of chunks created and indexed")]
+    vector_ids: Annotated[list[str], wire.about("UUIDs of the vectors; empty while they are pending")]
+    latency_ms: Annotated[wire.Milliseconds, wire.about("Total indexing latency in milliseconds")]
+    document_id: Annotated[str, wire.about("Document ID")]
     status: Annotated[
         Literal["indexed", "unchanged", "replaced", "pending", "forgotten"],
-        Field(
-            description="pending: stored, keyword search finds it, its vectors follow; forgotten: it was forgotten "
+        wire.about(
+            "pending: stored, keyword search finds it, its vectors follow; forgotten: it was forgotten "
             "before, and nothing was stored"
         ),
     ]
-    warning: Annotated[str | None, Field(description="A warning to the writer")] = None
-    redactions: Annotated[dict[str, int] | None, Field(description="Number of masked secrets, by kind")] = None
-    duplicates_of: Annotated[list[str] | None, Field(description="Near-duplicates; nothing was dropped")] = None
+    warning: Annotated[str | None, wire.about("A warning to the writer")] = None
+    redactions: Annotated[dict[str, int] | None, wire.about("Number of masked secrets, by kind")] = None
+    duplicates_of: Annotated[list[str] | None, wire.about("Near-duplicates; nothing was dropped")] = None
 
 
 class MessageTimeFields(wire.WireRequest):
     """When a message was said."""
 
-    start: Annotated[wire.Count, Field(description="The message's first character in the content, counted from 0")]
+    start: Annotated[wire.Count, wire.about("The message's first character in the content, counted from 0")]
     at: wire.Instant
 
 
@@ -189,39 +170,35 @@ class BulkLine(IndexRequest):
     }
 
     content: Annotated[
-        str,
-        Field(
-            min_length=1, max_length=BULK_CONTENT_CHARS, pattern=wire.CONTENT_PATTERN, description="Content to index"
-        ),
+        str, wire.about("Content to index", min_length=1, max_length=BULK_CONTENT_CHARS, pattern=wire.CONTENT_PATTERN)
     ]
     from_file: Annotated[
-        wire.Flag, Field(description="The content is that of the file named by source, which alone identifies it")
+        wire.Flag, wire.about("The content is that of the file named by source, which alone identifies it")
     ] = False
     message_times: Annotated[
         list[MessageTimeFields] | None,
-        Field(
+        wire.about(
+            "Times of a conversation's messages, where the content does not state them all; each stands up to the next",
             max_length=MAX_MESSAGES,
-            description="Times of a conversation's messages, where the content does not state them all; each stands "
-            "up to the next",
         ),
     ] = None
     like: Annotated[
         list[wire.Identifier] | None,
-        Field(
-            max_length=MAX_LIKE,
-            description="Ids of documents with much of the same text, such as the file's earlier name: what they "
+        wire.about(
+            "Ids of documents with much of the same text, such as the file's earlier name: what they "
             "share is not embedded again",
+            max_length=MAX_LIKE,
         ),
     ] = None
 
     origin: Annotated[
-        wire.OriginName | None, Field(description="Whose words it is; absent: as its source and its speakers say")
+        wire.OriginName | None, wire.about("Whose words it is; absent: as its source and its speakers say")
     ] = None
 
     defer_vectors: Annotated[
         wire.Flag,
-        Field(
-            description="Store a new document at once and embed it in the background: its receipt is deferred, and "
+        wire.about(
+            "Store a new document at once and embed it in the background: its receipt is deferred, and "
             "keyword search finds it meanwhile"
         ),
     ] = False
@@ -231,13 +208,13 @@ class _Receipt(wire.WireResponse):
     """What became of one document."""
 
     status: str
-    line: Annotated[int | None, Field(ge=1, description="Line of the stream, counted from 1")] = None
+    line: Annotated[int | None, wire.about("Line of the stream, counted from 1", ge=1)] = None
     source: str | None = None
     document_id: str | None = None
-    content_hash: Annotated[str | None, Field(description="Names this version of the document")] = None
+    content_hash: Annotated[str | None, wire.about("Names this version of the document")] = None
     chunks_indexed: wire.Count | None = None
-    reason: Annotated[str | None, Field(description="Why it was rejected or deferred")] = None
-    retryable: Annotated[bool | None, Field(description="The fault was not the document's: send it again later")] = None
+    reason: Annotated[str | None, wire.about("Why it was rejected or deferred")] = None
+    retryable: Annotated[bool | None, wire.about("The fault was not the document's: send it again later")] = None
     details: list[Detail] | None = None
     warning: str | None = None
     redactions: dict[str, int] | None = None
@@ -249,7 +226,7 @@ class BulkReceipt(_Receipt):
 
     status: Annotated[
         Literal["indexed", "unchanged", "replaced", "deferred", "rejected", "forgotten"],
-        Field(description="deferred: stored and found by text, its vectors follow; forgotten: nothing was stored"),
+        wire.about("deferred: stored and found by text, its vectors follow; forgotten: nothing was stored"),
     ]
 
 
@@ -258,12 +235,12 @@ class FileReceipt(_Receipt):
 
     status: Annotated[
         Literal["indexed", "unchanged", "replaced", "deferred", "rejected", "forgotten", "gone", "removed"],
-        Field(description="gone: the file is not there any more, its document is; removed: neither is"),
+        wire.about("gone: the file is not there any more, its document is; removed: neither is"),
     ]
-    renamed_from: Annotated[str | None, Field(description="The file's earlier name")] = None
-    content_type: Annotated[str | None, Field(description="The kind of content that it was indexed as")] = None
+    renamed_from: Annotated[str | None, wire.about("The file's earlier name")] = None
+    content_type: Annotated[str | None, wire.about("The kind of content that it was indexed as")] = None
     left_out: Annotated[
-        dict[str, int] | None, Field(description="What else a conversation holds that no person or model said, by kind")
+        dict[str, int] | None, wire.about("What else a conversation holds that no person or model said, by kind")
     ] = None
     is_skipped: Annotated[bool, Field(exclude=True)] = False
     """Rejected as what any folder holds, such as pictures."""
@@ -274,24 +251,24 @@ class HistoryReceipt(wire.WireResponse):
 
     status: Annotated[
         Literal["new", "grown", "unchanged", "deleted", "skipped", "rejected"],
-        Field(
-            description="new: taken in, or found; grown: what was said since the last time; deleted: it was imported "
+        wire.about(
+            "new: taken in, or found; grown: what was said since the last time; deleted: it was imported "
             "and deleted here since, and stays out; skipped: left out as asked, or without messages"
         ),
     ]
     client: str
-    session_id: Annotated[str | None, Field(description="The client's own name for it")] = None
-    project: Annotated[str | None, Field(description="Tag of the repository or folder that it ran in")] = None
+    session_id: Annotated[str | None, wire.about("The client's own name for it")] = None
+    project: Annotated[str | None, wire.about("Tag of the repository or folder that it ran in")] = None
     folder: str | None = None
     messages: wire.Count = 0
     documents: wire.Count = 0
     started_at: wire.Instant | None = None
     ended_at: wire.Instant | None = None
-    size: Annotated[wire.Count, Field(description="Bytes of the file, or of what a database has of it")] = 0
+    size: Annotated[wire.Count, wire.about("Bytes of the file, or of what a database has of it")] = 0
     path: str = ""
-    reason: Annotated[str | None, Field(description="Why it was skipped or rejected")] = None
-    redactions: Annotated[dict[str, int] | None, Field(description="Secrets that were masked, by kind")] = None
-    left_out: Annotated[dict[str, int] | None, Field(description="What else it holds, by kind")] = None
+    reason: Annotated[str | None, wire.about("Why it was skipped or rejected")] = None
+    redactions: Annotated[dict[str, int] | None, wire.about("Secrets that were masked, by kind")] = None
+    left_out: Annotated[dict[str, int] | None, wire.about("What else it holds, by kind")] = None
 
 
 MAX_VERSIONS = 5_000
@@ -303,14 +280,14 @@ class VersionsRequest(wire.WireRequest):
 
     versions: Annotated[
         dict[Annotated[str, Field(min_length=1, max_length=wire.IDENTIFIER_CHARS)], wire.Identifier],
-        Field(max_length=MAX_VERSIONS, description="The contentHash of each document, by documentId"),
+        wire.about("The contentHash of each document, by documentId", max_length=MAX_VERSIONS),
     ]
 
 
 class VersionsResponse(wire.WireResponse):
     """Which of them are not there."""
 
-    missing: Annotated[list[str], Field(description="Documents that are not stored, or not in this version")]
+    missing: Annotated[list[str], wire.about("Documents that are not stored, or not in this version")]
 
 
 PATH_CHARS = 4096
@@ -325,17 +302,11 @@ class IndexFilesRequest(wire.WireRequest):
     for_programs: ClassVar[frozenset[str]] = frozenset({"include"})
 
     path: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=PATH_CHARS,
-            pattern=wire.PRESENT_PATTERN,
-            description="File or folder; may begin with ~ or be relative to the working directory",
-        ),
+        str, wire.present("File or folder; may begin with ~ or be relative to the working directory", PATH_CHARS)
     ]
     include: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=wire.SOURCE_CHARS)]] | None,
-        Field(max_length=MAX_PATTERNS, description="Patterns of files to index although they look generated: *.lock"),
+        wire.about("Patterns of files to index although they look generated: *.lock", max_length=MAX_PATTERNS),
     ] = None
 
 
@@ -350,16 +321,15 @@ class IndexFilesResponse(wire.WireResponse):
     """What became of the files so far."""
 
     status: Annotated[
-        Literal["done", "running"],
-        Field(description="running: it continues; call again with the same path for the progress"),
+        Literal["done", "running"], wire.about("running: it continues; call again with the same path for the progress")
     ]
-    indexed: Annotated[wire.Count, Field(description="New documents")]
-    replaced: Annotated[wire.Count, Field(description="Documents that changed")]
-    unchanged: Annotated[wire.Count, Field(description="Unchanged documents")]
-    pending: Annotated[wire.Count, Field(description="Of the new and changed ones: stored, their vectors follow")]
-    rejected: Annotated[wire.Count, Field(description="Files that should have been read, and could not be")]
-    skipped: Annotated[wire.Count, Field(description="Files that are not text, or are generated")]
-    gone: Annotated[wire.Count, Field(description="Documents whose file is gone; they are still found")]
+    indexed: Annotated[wire.Count, wire.about("New documents")]
+    replaced: Annotated[wire.Count, wire.about("Documents that changed")]
+    unchanged: Annotated[wire.Count, wire.about("Unchanged documents")]
+    pending: Annotated[wire.Count, wire.about("Of the new and changed ones: stored, their vectors follow")]
+    rejected: Annotated[wire.Count, wire.about("Files that should have been read, and could not be")]
+    skipped: Annotated[wire.Count, wire.about("Files that are not text, or are generated")]
+    gone: Annotated[wire.Count, wire.about("Documents whose file is gone; they are still found")]
     left_out: Annotated[
-        list[LeftOutFile], Field(description=f"Up to {MAX_NAMED} of the rejected, then of the skipped, with the reason")
+        list[LeftOutFile], wire.about(f"Up to {MAX_NAMED} of the rejected, then of the skipped, with the reason")
     ]

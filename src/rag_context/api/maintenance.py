@@ -15,6 +15,7 @@ from rag_context.api.wire import (
     UtcTime,
     WireRequest,
     WireResponse,
+    about,
 )
 from rag_context.domain.documents import Status
 
@@ -27,9 +28,9 @@ class StatsRequest(WireRequest):
 
     for_programs: ClassVar[frozenset[str]] = frozenset({"include"})
 
-    time_range: Annotated[TimeRange, Field(description="Time range"), Otherwise("24h")] = "24h"
+    time_range: Annotated[TimeRange, about("Time range"), Otherwise("24h")] = "24h"
     include: Annotated[
-        Literal["recent"] | None, Field(description=f"recent: list the latest searches too, {MAX_RECENT} at most")
+        Literal["recent"] | None, about(f"recent: list the latest searches too, {MAX_RECENT} at most")
     ] = None
 
 
@@ -37,26 +38,26 @@ class ClearQueriesRequest(WireRequest):
     """Which records."""
 
     before: Annotated[
-        Instant | None, Field(description="Only of searches before this moment (RFC 3339 with offset); absent: all")
+        Instant | None, about("Only of searches before this moment (RFC 3339 with offset); absent: all")
     ] = None
 
 
 class ClearQueriesResponse(WireResponse):
     """How many records were deleted."""
 
-    deleted_count: Annotated[Count, Field(description="Deleted records of searches and of errors")]
+    deleted_count: Annotated[Count, about("Deleted records of searches and of errors")]
 
 
 class RecentSearch(WireResponse):
     """A recorded search."""
 
     at: UtcTime
-    query: Annotated[str, Field(description="Its beginning, secrets masked; empty where queries are not recorded")]
+    query: Annotated[str, about("Its beginning, secrets masked; empty where queries are not recorded")]
     agent: str
-    results: Annotated[Count, Field(description="How many passages it returned")]
+    results: Annotated[Count, about("How many passages it returned")]
     level: Annotated[int, Field(ge=1, le=4)]
     latency: Milliseconds
-    answered: Annotated[bool, Field(description="False if nothing was found that probably answers it")]
+    answered: Annotated[bool, about("False if nothing was found that probably answers it")]
 
 
 class StatsBucket(WireResponse):
@@ -80,35 +81,32 @@ class StatsResponse(WireResponse):
     """Totals, rates (0..1) and latencies (ms) of the span."""
 
     total_documents: Count
-    occurred: Annotated[TimeSpan | None, Field(description="When the documents were said or written")] = None
-    indexed: Annotated[TimeSpan | None, Field(description="When the documents were indexed")] = None
+    occurred: Annotated[TimeSpan | None, about("When the documents were said or written")] = None
+    indexed: Annotated[TimeSpan | None, about("When the documents were indexed")] = None
     total_queries: Count
     avg_latency: Milliseconds
     p95_latency: Milliseconds
     p99_latency: Milliseconds
     cache_hit_rate: Score
     fallback_rate: Annotated[
-        Score,
-        Field(description="Share of searches for which vectors were unavailable: keyword search alone, levels 3 and 4"),
+        Score, about("Share of searches for which vectors were unavailable: keyword search alone, levels 3 and 4")
     ]
     queries_by_agent: dict[str, int]
     queries_by_level: dict[str, int]
     queries_with_vectors_incomplete: Annotated[
         Count,
-        Field(
-            description=f"How many of level 2 are `{VECTORS_INCOMPLETE}`; the others are `{LEVELS[2]}`. "
+        about(
+            f"How many of level 2 are `{VECTORS_INCOMPLETE}`; the others are `{LEVELS[2]}`. "
             "They do not count in `fallbackRate`"
         ),
     ] = 0
-    embedding_cache_hits: Annotated[
-        Count, Field(description="Query embeddings that the cache had, since this process started")
-    ] = 0
+    embedding_cache_hits: Annotated[Count, about("Query embeddings that the cache had, since this process started")] = 0
     embedding_cache_misses: Annotated[
-        Count, Field(description="Query embeddings that were computed, since this process started")
+        Count, about("Query embeddings that were computed, since this process started")
     ] = 0
     queries_by_game: dict[str, int]
     timeline: list[StatsBucket]
-    recent: Annotated[list[RecentSearch] | None, Field(description="Newest first; only if asked for")] = None
+    recent: Annotated[list[RecentSearch] | None, about("Newest first; only if asked for")] = None
 
     def queries_by_level_name(self) -> dict[str, int]:
         """The number of searches by level and by what it is called, which tells the two kinds of level 2 apart."""
@@ -143,19 +141,17 @@ class ModelName(WireResponse):
 class HealthResponse(WireResponse):
     """How the system is; the three seed roles speak for whichever backend holds them."""
 
-    healthy: Annotated[bool, Field(description="Whether searches are at level 1 and writes succeed")]
-    qdrant_status: Annotated[Status, Field(description="The vector store")]
-    lm_studio_status: Annotated[Status, Field(description="The embedder")]
-    mongo_status: Annotated[Status, Field(description="The document store")]
-    latency: Annotated[Milliseconds, Field(description="How long the check took, in milliseconds")]
+    healthy: Annotated[bool, about("Whether searches are at level 1 and writes succeed")]
+    qdrant_status: Annotated[Status, about("The vector store")]
+    lm_studio_status: Annotated[Status, about("The embedder")]
+    mongo_status: Annotated[Status, about("The document store")]
+    latency: Annotated[Milliseconds, about("How long the check took, in milliseconds")]
     indexed_documents: Count
     circuit_breaker_open: bool
     components: list[ComponentHealth]
-    embedding_model: Annotated[ModelName | None, Field(description="Absent while the model is unknown")] = None
-    pending_documents: Annotated[Count, Field(description="Documents without vectors yet")]
-    indexing: Annotated[bool, Field(description="Documents are being embedded; healthy while this makes progress")] = (
-        False
-    )
+    embedding_model: Annotated[ModelName | None, about("Absent while the model is unknown")] = None
+    pending_documents: Annotated[Count, about("Documents without vectors yet")]
+    indexing: Annotated[bool, about("Documents are being embedded; healthy while this makes progress")] = False
     version: str
 
 
@@ -168,11 +164,9 @@ class BareHealth(WireResponse):
 class ReindexRequest(WireRequest):
     """Whether to begin, and whether to wait for the end."""
 
-    force: Annotated[Flag, Field(description="Re-embed even if the vectors are already the configured model's")] = False
-    status_only: Annotated[Flag, Field(description="Only report the progress, and start nothing")] = False
-    wait: Annotated[
-        Flag, Field(description="Respond when it is done, or after five minutes; it continues in any case")
-    ] = False
+    force: Annotated[Flag, about("Re-embed even if the vectors are already the configured model's")] = False
+    status_only: Annotated[Flag, about("Only report the progress, and start nothing")] = False
+    wait: Annotated[Flag, about("Respond when it is done, or after five minutes; it continues in any case")] = False
 
 
 class ReindexedCollection(WireResponse):
@@ -181,12 +175,11 @@ class ReindexedCollection(WireResponse):
     collection: str
     connection: str
     status: Annotated[
-        Literal["needed", "running", "done", "failed"],
-        Field(description="failed: detail says why; asking again goes on with it"),
+        Literal["needed", "running", "done", "failed"], about("failed: detail says why; asking again goes on with it")
     ]
     documents: Count
-    done: Annotated[Count, Field(description="Documents that have their new vectors")]
-    detail: Annotated[str | None, Field(description="Why it failed")] = None
+    done: Annotated[Count, about("Documents that have their new vectors")]
+    detail: Annotated[str | None, about("Why it failed")] = None
 
 
 class ReindexResponse(WireResponse):
@@ -194,22 +187,21 @@ class ReindexResponse(WireResponse):
 
     status: Annotated[
         Literal["current", "running", "waiting", "needed"],
-        Field(
-            description="current: every document has its vectors; running: they are being made, and the old ones "
+        about(
+            "current: every document has its vectors; running: they are being made, and the old ones "
             "answer where they can; waiting: they will be made once the embedder is there; needed: they are another "
             "model's, and nothing was begun"
         ),
     ]
-    documents: Annotated[Count, Field(description="Documents in the index")]
-    done: Annotated[Count, Field(description="Documents that have their vectors")]
+    documents: Annotated[Count, about("Documents in the index")]
+    done: Annotated[Count, about("Documents that have their vectors")]
     pending: Annotated[
-        Count,
-        Field(description="Documents that wait for theirs; the old vectors answer meanwhile, where there are some"),
+        Count, about("Documents that wait for theirs; the old vectors answer meanwhile, where there are some")
     ]
-    detail: Annotated[str | None, Field(description="Why it waits or is needed, or what is left out")] = None
+    detail: Annotated[str | None, about("Why it waits or is needed, or what is left out")] = None
     collections: Annotated[
         list[ReindexedCollection] | None,
-        Field(description="Collections that this server embeds and whose vectors were made by another model"),
+        about("Collections that this server embeds and whose vectors were made by another model"),
     ] = None
 
 
@@ -217,26 +209,24 @@ class IssueReport(WireResponse):
     """One kind of issue, and how often it was found."""
 
     kind: str
-    says: Annotated[str, Field(description="Message")]
+    says: Annotated[str, about("Message")]
     count: Count
-    examples: Annotated[list[str], Field(description="Some positions, ids if there are any")]
-    repair: Annotated[str, Field(description="Effect of a repair")]
-    mendable: Annotated[bool, Field(description="Whether a repair can fix it")]
+    examples: Annotated[list[str], about("Some positions, ids if there are any")]
+    repair: Annotated[str, about("Effect of a repair")]
+    mendable: Annotated[bool, about("Whether a repair can fix it")]
 
 
 class CheckResponse(WireResponse):
     """The index as it was found, or as a repair left it."""
 
     sound: bool
-    thoroughness: Annotated[str, Field(description="quick or full")]
-    documents: Annotated[
-        Count | None, Field(description="This count and the next three are absent where the file is damaged")
-    ]
+    thoroughness: Annotated[str, about("quick or full")]
+    documents: Annotated[Count | None, about("This count and the next three are absent where the file is damaged")]
     pending: Count | None
     chunks: Count | None
     vectors: Count | None
     compared_terms: Annotated[
-        Count, Field(description="Chunks whose terms were compared; fewer than `chunks` where a sample was taken")
+        Count, about("Chunks whose terms were compared; fewer than `chunks` where a sample was taken")
     ]
     flaws: list[IssueReport]
-    mended: Annotated[list[IssueReport] | None, Field(description="What a repair fixed; absent without one")] = None
+    mended: Annotated[list[IssueReport] | None, about("What a repair fixed; absent without one")] = None

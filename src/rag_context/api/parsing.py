@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from rag_context.api.wire import PATH_HASH_CHARS, PATH_HASH_PATTERN, Sentences, WireRequest, WireResponse
+from rag_context.api.wire import PATH_HASH_CHARS, PATH_HASH_PATTERN, Sentences, WireRequest, WireResponse, about
 from rag_context.errors import FieldError, InvalidInputError, joined
 
 
@@ -48,7 +48,7 @@ class ErrorCode(StrEnum):
 class Detail(WireResponse):
     """One field and what is wrong with it."""
 
-    field: Annotated[str, Field(description="Path of the field, such as metadata.tags[0]; empty: the whole body")]
+    field: Annotated[str, about("Path of the field, such as metadata.tags[0]; empty: the whole body")]
     message: str
 
     @classmethod
@@ -60,9 +60,9 @@ class Detail(WireResponse):
 class ErrorResponse(WireResponse):
     """Why there is no answer. 5xx also say that the caller should go on without context."""
 
-    error: Annotated[str, Field(description="Message for people")]
+    error: Annotated[str, about("Message for people")]
     code: ErrorCode
-    details: Annotated[list[Detail] | None, Field(description="All invalid fields")] = None
+    details: Annotated[list[Detail] | None, about("All invalid fields")] = None
     request_id: str
     fallback: bool | None = None
     fallback_level: Annotated[int | None, Field(ge=1, le=4)] = None

@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict
 from pydantic.json_schema import WithJsonSchema
 
 from rag_context.api import projects as wire
 from rag_context.api.search import QUERY_CHARS, Interpreted, LegStatus, TimeRange
 from rag_context.api.wire import (
-    PRESENT_PATTERN,
-    WHOLE,
     AsOf,
     Count,
     Flag,
@@ -21,6 +19,9 @@ from rag_context.api.wire import (
     Score,
     Sentences,
     WireResponse,
+    about,
+    present,
+    whole,
 )
 
 MAX_DOC_TYPES = 64
@@ -41,69 +42,61 @@ def inclusion(value: Any) -> Any:
 
 
 _DocTypes = Annotated[
-    list[Identifier] | None,
-    Field(max_length=MAX_DOC_TYPES, description="Only documents of these types; list_doc_types names them"),
+    list[Identifier] | None, about("Only documents of these types; list_doc_types names them", max_length=MAX_DOC_TYPES)
 ]
 _MinScore = Annotated[
-    Score | None, Field(allow_inf_nan=False, description="Minimum relevance of a document, 0 to 1; 0: everything")
+    Score | None, about("Minimum relevance of a document, 0 to 1; 0: everything", allow_inf_nan=False)
 ]
 _MaxSources = Annotated[
-    int | None,
-    Field(ge=1, le=MAX_SOURCES, description="Maximum number of documents by relevance; absent: the project's, else 3"),
-    WHOLE,
+    int | None, whole("Maximum number of documents by relevance; absent: the project's, else 3", ge=1, le=MAX_SOURCES)
 ]
 _Limit = Annotated[
-    int | None,
-    Field(ge=1, le=MAX_SEARCH_RESULTS, description="Maximum number of results; absent: the project's, else 10"),
-    WHOLE,
+    int | None, whole("Maximum number of results; absent: the project's, else 10", ge=1, le=MAX_SEARCH_RESULTS)
 ]
-_LinkDepth = Annotated[
-    int | None, Field(ge=0, le=MAX_LINK_DEPTH, description="Depth of links to follow; 0: none"), WHOLE
-]
+_LinkDepth = Annotated[int | None, whole("Depth of links to follow; 0: none", ge=0, le=MAX_LINK_DEPTH)]
 _MaxTokens = Annotated[
     int | None,
-    Field(
+    whole(
+        "Most tokens of the context, by the embedding model's tokenizer; default: the "
+        "project's, else 8000. Documents that do not fit are included as excerpts",
         ge=1,
         le=MAX_CONTEXT_TOKENS,
-        description="Most tokens of the context, by the embedding model's tokenizer; default: the "
-        "project's, else 8000. Documents that do not fit are included as excerpts",
     ),
-    WHOLE,
 ]
-_Superseded = Annotated[Flag, Field(description="Also return superseded documents; they are marked")]
+_Superseded = Annotated[Flag, about("Also return superseded documents; they are marked")]
 
 
 class Quoted(PlainResponse):
     """A document with the passage that it was found by, else its beginning; null where neither was read."""
 
-    path: Annotated[str, Field(description="Path relative to the docs folder")]
+    path: Annotated[str, about("Path relative to the docs folder")]
     title: str
     document_id: str
-    heading: Annotated[wire.NullableText, Field(description="Headings above the passage")] = None
-    start_line: Annotated[NullableLine, Field(description="Its first line in the file, from 1")] = None
-    end_line: Annotated[NullableLine, Field(description="Its last line")] = None
-    snippet: Annotated[wire.NullableText, Field(description="Its text, or the beginning of it")] = None
-    excerpt: Annotated[bool, Field(description="Whether the context shows parts of the document only")] = False
+    heading: Annotated[wire.NullableText, about("Headings above the passage")] = None
+    start_line: Annotated[NullableLine, about("Its first line in the file, from 1")] = None
+    end_line: Annotated[NullableLine, about("Its last line")] = None
+    snippet: Annotated[wire.NullableText, about("Its text, or the beginning of it")] = None
+    excerpt: Annotated[bool, about("Whether the context shows parts of the document only")] = False
 
 
 class Source(Quoted):
     """A document that an answer rests on."""
 
-    summary: Annotated[wire.NullableText, Field(description="What the document says of itself")] = None
+    summary: Annotated[wire.NullableText, about("What the document says of itself")] = None
     char_count: Count
-    relevance_score: Annotated[Score, Field(description="Relevance with the boost of its promotion level; 0: unknown")]
+    relevance_score: Annotated[Score, about("Relevance with the boost of its promotion level; 0: unknown")]
     doc_type: str
     date: NullableDate = None
     promotion_level: wire.Level
-    superseded_by: Annotated[list[str], Field(description="Paths of the documents that replace it")]
+    superseded_by: Annotated[list[str], about("Paths of the documents that replace it")]
 
 
 class LinkedDoc(Quoted):
     """A document that was reached by a link."""
 
     char_count: Count
-    linked_from: Annotated[str, Field(description="Path of the document whose link led here")]
-    link_depth: Annotated[int, Field(ge=1, description="How many links it is away")]
+    linked_from: Annotated[str, about("Path of the document whose link led here")]
+    link_depth: Annotated[int, about("How many links it is away", ge=1)]
 
 
 class Leg(PlainResponse):
@@ -121,12 +114,7 @@ class Question(wire.InProjectRequest):
         "query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)")
     }
 
-    query: Annotated[
-        str,
-        Field(
-            min_length=1, max_length=QUERY_CHARS, pattern=PRESENT_PATTERN, description="The question, in plain words"
-        ),
-    ]
+    query: Annotated[str, present("The question, in plain words", QUERY_CHARS)]
     as_of: AsOf = None
 
 
@@ -137,15 +125,14 @@ class RagQueryRequest(Question):
     max_sources: _MaxSources = None
     min_relevance_score: _MinScore = None
     min_promotion_level: Annotated[
-        wire.Level | None, Field(description="Only documents of this promotion level or a higher one")
+        wire.Level | None, about("Only documents of this promotion level or a higher one")
     ] = None
     include_critical: Annotated[
         Inclusion | None,
         BeforeValidator(inclusion),
         WithJsonSchema({"type": "boolean"}),
-        Field(
-            description="Whether critical documents come first, whatever the question; the text `relevant`: only those "
-            "that match"
+        about(
+            "Whether critical documents come first, whatever the question; the text `relevant`: only those that match"
         ),
     ] = None
     link_depth: _LinkDepth = None
@@ -154,7 +141,7 @@ class RagQueryRequest(Question):
 
 
 def _description_of(model: type[WireResponse], name: str) -> Any:
-    return Field(description=model.model_fields[name].description)
+    return about(model.model_fields[name].description)
 
 
 class PlainTimeRange(TimeRange):
@@ -176,16 +163,14 @@ class PlainInterpreted(Interpreted):
 class LabelledResponse(wire.ProjectResponse):
     """An answer with how it was obtained."""
 
-    fallback: Annotated[bool, Field(description="Whether the search was incomplete")]
-    fallback_level: Annotated[
-        int, Field(ge=1, le=4, description="1=primary, 2=text search, 3=empty, 4=circuit breaker")
-    ]
+    fallback: Annotated[bool, about("Whether the search was incomplete")]
+    fallback_level: Annotated[int, about("1=primary, 2=text search, 3=empty, 4=circuit breaker", ge=1, le=4)]
     circuit_breaker_open: bool
-    warnings: Annotated[list[str], Field(description="Why the answer is degraded")]
+    warnings: Annotated[list[str], about("Why the answer is degraded")]
     legs: dict[str, Leg]
     interpreted: Annotated[
         PlainInterpreted | None,
-        Field(exclude_if=lambda value: value is None, description="The time that the question names, if it names one"),
+        about("The time that the question names, if it names one", exclude_if=lambda value: value is None),
     ] = None
     latency_ms: Milliseconds
     request_id: str
@@ -196,26 +181,24 @@ class RagQueryResponse(LabelledResponse):
 
     text_only: ClassVar[frozenset[str]] = frozenset({"context"})
 
-    answer: Annotated[wire.NullableText, Field(description="The chat model's answer; null if there is none")] = None
-    citations: Annotated[list[str], Field(description="Paths that the answer cites, all of them in the context")]
-    answer_note: Annotated[
-        wire.NullableText, Field(description="A note on the answer, or the reason why there is none")
-    ] = None
+    answer: Annotated[wire.NullableText, about("The chat model's answer; null if there is none")] = None
+    citations: Annotated[list[str], about("Paths that the answer cites, all of them in the context")]
+    answer_note: Annotated[wire.NullableText, about("A note on the answer, or the reason why there is none")] = None
     context: Annotated[
         str,
-        Field(
-            description="The documents as one text, each under its own heading with its path; over MCP it is the text "
+        about(
+            "The documents as one text, each under its own heading with its path; over MCP it is the text "
             "beside the structured content"
         ),
     ] = ""
-    sources: Annotated[list[Source], Field(description="Documents found by relevance, the best first")]
+    sources: Annotated[list[Source], about("Documents found by relevance, the best first")]
     linked_docs: list[LinkedDoc]
-    critical_docs: Annotated[list[Source], Field(description="Critical documents, at the beginning")]
-    omitted: Annotated[Count, Field(description="Number of documents that the token budget left out")]
-    omitted_docs: Annotated[list[str], Field(description="Their paths")]
-    total_matches: Annotated[Count, Field(description="Number of documents found before the limit, at least")]
-    char_count: Annotated[Count, Field(description="Characters of the context")]
-    token_count: Annotated[Count, Field(description="Tokens of the context, by the embedding model's tokenizer")]
+    critical_docs: Annotated[list[Source], about("Critical documents, at the beginning")]
+    omitted: Annotated[Count, about("Number of documents that the token budget left out")]
+    omitted_docs: Annotated[list[str], about("Their paths")]
+    total_matches: Annotated[Count, about("Number of documents found before the limit, at least")]
+    char_count: Annotated[Count, about("Characters of the context")]
+    token_count: Annotated[Count, about("Tokens of the context, by the embedding model's tokenizer")]
 
 
 class SemanticSearchRequest(Question):
@@ -225,7 +208,7 @@ class SemanticSearchRequest(Question):
     limit: _Limit = None
     min_relevance_score: _MinScore = None
     promotion_levels: Annotated[
-        list[wire.Level] | None, Field(max_length=3, description="Only documents of these promotion levels")
+        list[wire.Level] | None, about("Only documents of these promotion levels", max_length=3)
     ] = None
     include_superseded: _Superseded = False
 
@@ -234,7 +217,7 @@ class SemanticSearchResponse(LabelledResponse):
     """Documents, the most relevant first."""
 
     results: list[Source]
-    total_matches: Annotated[Count, Field(description="Number of documents found before the limit, at least")]
+    total_matches: Annotated[Count, about("Number of documents found before the limit, at least")]
 
 
 class SearchExternalDocsRequest(Question):

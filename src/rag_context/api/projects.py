@@ -16,19 +16,17 @@ NullableText = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]}
 NullableFlag = Annotated[bool | None, WithJsonSchema({"type": ["boolean", "null"]})]
 NullableTime = Annotated[wire.UtcTime | None, WithJsonSchema({"type": ["string", "null"], "format": "date-time"})]
 DocumentPath = Annotated[str, Field(min_length=1, max_length=PATH_CHARS, pattern=wire.PRESENT_PATTERN)]
-NamedProject = Annotated[
-    wire.Identifier | None, Field(description="Name of the project; absent: the one that you activated")
-]
-NamedBranch = Annotated[wire.Identifier | None, Field(description="Branch of the project, if several are stored")]
+NamedProject = Annotated[wire.Identifier | None, wire.about("Name of the project; absent: the one that you activated")]
+NamedBranch = Annotated[wire.Identifier | None, wire.about("Branch of the project, if several are stored")]
 NamedRoot = Annotated[
     wire.PathHash | None,
-    Field(description="First 16 hex digits of the SHA-256 of the repository's root, if several have the name"),
+    wire.about("First 16 hex digits of the SHA-256 of the repository's root, if several have the name"),
 ]
 Handle = Annotated[
     wire.Identifier | None,
-    Field(description="activation that activate_project returned; for clients without a session of their own"),
+    wire.about("activation that activate_project returned; for clients without a session of their own"),
 ]
-_Line = Annotated[int | None, Field(ge=1, description="First line, from 1; absent: the first"), wire.WHOLE]
+_Line = Annotated[int | None, wire.whole("First line, from 1; absent: the first", ge=1)]
 
 
 class ProjectRequest(wire.PlainRequest):
@@ -67,17 +65,15 @@ class ActivateProjectRequest(ProjectRequest):
 
     config_path: Annotated[
         DocumentPath,
-        Field(
-            description="Path of the project's configuration (.rag-context/config.json), or of a folder in the "
+        wire.about(
+            "Path of the project's configuration (.rag-context/config.json), or of a folder in the "
             "project, on the machine that this server runs on"
         ),
     ]
-    branch_name: Annotated[wire.Identifier | None, Field(description="Branch; absent: the one that is checked out")] = (
-        None
+    branch_name: Annotated[wire.Identifier | None, wire.about("Branch; absent: the one that is checked out")] = None
+    force: Annotated[wire.Flag, wire.about("Index the files as branch_name although another branch is checked out")] = (
+        False
     )
-    force: Annotated[
-        wire.Flag, Field(description="Index the files as branch_name although another branch is checked out")
-    ] = False
 
 
 class TypeCount(wire.PlainResponse):
@@ -85,7 +81,7 @@ class TypeCount(wire.PlainResponse):
 
     name: str
     doc_count: wire.Count
-    custom: Annotated[bool, Field(description="Whether the project itself declares the type")] = False
+    custom: Annotated[bool, wire.about("Whether the project itself declares the type")] = False
 
 
 class ActivateProjectResponse(ProjectResponse):
@@ -94,22 +90,20 @@ class ActivateProjectResponse(ProjectResponse):
     status: Annotated[Literal["activated"], WithJsonSchema({"type": "string", "enum": ["activated"]})]
     doc_types: list[TypeCount]
     total_docs: wire.Count
-    activation: Annotated[str, Field(description="Handle of this activation; pass it on if your client has no session")]
+    activation: Annotated[str, wire.about("Handle of this activation; pass it on if your client has no session")]
     complete: Annotated[
-        bool, Field(description="Whether all files are indexed; otherwise indexing continues in the background")
+        bool, wire.about("Whether all files are indexed; otherwise indexing continues in the background")
     ]
-    warnings: Annotated[list[str], Field(description="Errors of single files; the others are indexed")]
+    warnings: Annotated[list[str], wire.about("Errors of single files; the others are indexed")]
 
 
 class DeleteDocumentsRequest(ProjectRequest):
     """Whose documents to take out of the index; the files stay."""
 
-    project_name: Annotated[wire.Identifier, Field(description="Name of the project")]
-    branch_name: Annotated[wire.Identifier | None, Field(description="Only this branch; absent: all")] = None
-    path_hash: Annotated[wire.PathHash | None, Field(description="Only the repository with this hash; absent: all")] = (
-        None
-    )
-    dry_run: Annotated[wire.Flag, Field(description="Only report what would be deleted, and delete nothing")] = False
+    project_name: Annotated[wire.Identifier, wire.about("Name of the project")]
+    branch_name: Annotated[wire.Identifier | None, wire.about("Only this branch; absent: all")] = None
+    path_hash: Annotated[wire.PathHash | None, wire.about("Only the repository with this hash; absent: all")] = None
+    dry_run: Annotated[wire.Flag, wire.about("Only report what would be deleted, and delete nothing")] = False
     activation: Handle = None
 
 
@@ -132,17 +126,15 @@ class ListProjectsRequest(ProjectRequest):
 class ListedProject(ProjectResponse):
     """A project, on one branch, at one place."""
 
-    documents: Annotated[wire.Count, Field(description="How many are indexed, external ones not counted")]
-    last_used: Annotated[NullableTime, Field(description="When it was activated or asked last; null: not known")] = None
-    path: Annotated[NullableText, Field(description="Root of its repository on the server; null: no files")] = None
-    exists: Annotated[
-        NullableFlag, Field(description="Whether its files and its branch are there; null: not known")
-    ] = None
-    followed: Annotated[bool, Field(description="Whether the index follows its files now")]
+    documents: Annotated[wire.Count, wire.about("How many are indexed, external ones not counted")]
+    last_used: Annotated[NullableTime, wire.about("When it was activated or asked last; null: not known")] = None
+    path: Annotated[NullableText, wire.about("Root of its repository on the server; null: no files")] = None
+    exists: Annotated[NullableFlag, wire.about("Whether its files and its branch are there; null: not known")] = None
+    followed: Annotated[bool, wire.about("Whether the index follows its files now")]
     removed_after: Annotated[
-        NullableTime, Field(description="When it is removed unless its files come back or it is used; null: never")
+        NullableTime, wire.about("When it is removed unless its files come back or it is used; null: never")
     ] = None
-    warnings: Annotated[list[str], Field(description="Why the index may not be as the files are")]
+    warnings: Annotated[list[str], wire.about("Why the index may not be as the files are")]
 
 
 class ListProjectsResponse(NullsResponse):
@@ -154,9 +146,9 @@ class ListProjectsResponse(NullsResponse):
 class ReadDocumentRequest(InProjectRequest):
     """A document, or some of its lines."""
 
-    path: Annotated[DocumentPath, Field(description="Path of the document, relative to the docs folder")]
+    path: Annotated[DocumentPath, wire.about("Path of the document, relative to the docs folder")]
     start_line: _Line = None
-    end_line: Annotated[_Line, Field(description="Last line; absent: as much as fits into one reply")] = None
+    end_line: Annotated[_Line, wire.about("Last line; absent: as much as fits into one reply")] = None
 
 
 class ReadDocumentResponse(ProjectResponse):
@@ -169,30 +161,26 @@ class ReadDocumentResponse(ProjectResponse):
     document_id: str
     doc_type: str
     promotion_level: Level
-    content: Annotated[
-        str, Field(description="The lines; over MCP they are the text beside the structured content")
-    ] = ""
+    content: Annotated[str, wire.about("The lines; over MCP they are the text beside the structured content")] = ""
     start_line: Annotated[int, Field(ge=1)]
-    end_line: Annotated[int, Field(ge=0, description="Last line of the reply; if truncated is true, more lines follow")]
+    end_line: Annotated[int, wire.about("Last line of the reply; if truncated is true, more lines follow", ge=0)]
     total_lines: wire.Count
-    truncated: Annotated[bool, Field(description="Whether the reply ends before the last requested line")]
-    superseded_by: Annotated[list[str], Field(description="Paths of the documents that replace it")]
+    truncated: Annotated[bool, wire.about("Whether the reply ends before the last requested line")]
+    superseded_by: Annotated[list[str], wire.about("Paths of the documents that replace it")]
 
 
 class IndexDocumentRequest(InProjectRequest):
     """A file to index now."""
 
-    path: Annotated[DocumentPath, Field(description="Path of the document, relative to the docs folder")]
+    path: Annotated[DocumentPath, wire.about("Path of the document, relative to the docs folder")]
 
 
 class IndexDocumentResponse(ProjectResponse):
     """What became of it."""
 
-    status: Annotated[
-        Literal["indexed", "pending"], Field(description="pending: keyword search finds it, its vectors follow")
-    ]
+    status: Annotated[Literal["indexed", "pending"], wire.about("pending: keyword search finds it, its vectors follow")]
     path: str
-    embedding_dimensions: Annotated[int, Field(ge=0, description="Length of its vectors; 0 while there are none")]
+    embedding_dimensions: Annotated[int, wire.about("Length of its vectors; 0 while there are none", ge=0)]
     warnings: list[str]
 
 
@@ -205,14 +193,14 @@ class DocType(wire.PlainResponse):
 
     name: str
     description: str
-    folder: Annotated[str, Field(description="Folder below the docs folder whose documents are of this type")]
+    folder: Annotated[str, wire.about("Folder below the docs folder whose documents are of this type")]
     schema_: Annotated[
         dict[str, Any],
-        Field(alias="schema", description="JSON Schema of the front matter"),
+        wire.about("JSON Schema of the front matter", alias="schema"),
         WithJsonSchema({"type": "object"}),
     ]
     doc_count: wire.Count
-    custom: Annotated[bool, Field(description="Whether the project itself declares the type")] = False
+    custom: Annotated[bool, wire.about("Whether the project itself declares the type")] = False
 
 
 class ListDocTypesResponse(ProjectResponse):
@@ -225,7 +213,7 @@ class ListDocTypesResponse(ProjectResponse):
 class UpdatePromotionLevelRequest(InProjectRequest):
     """How much a document matters from now on."""
 
-    document_path: Annotated[DocumentPath, Field(description="Path of the document, relative to the docs folder")]
+    document_path: Annotated[DocumentPath, wire.about("Path of the document, relative to the docs folder")]
     promotion_level: Level
 
 

@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import JsonValue, model_validator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from rag_context.api.wire import Count, Milliseconds, PlainRequest, PlainResponse, UtcTime
+from rag_context.api.wire import Count, Milliseconds, PlainRequest, PlainResponse, UtcTime, about
 from rag_context.domain.documents import Status
 
 
@@ -15,10 +15,10 @@ class TestRequest(PlainRequest):
 
     __test__ = False  # not a test, whatever pytest makes of its name
 
-    configuration: Annotated[
-        dict[str, JsonValue] | None, Field(description="As the provider's connection_schema describes it")
-    ] = None
-    connection: Annotated[str | None, Field(description="Id of a configured connection of this provider")] = None
+    configuration: Annotated[dict[str, JsonValue] | None, about("As the provider's connection_schema describes it")] = (
+        None
+    )
+    connection: Annotated[str | None, about("Id of a configured connection of this provider")] = None
 
     @model_validator(mode="after")
     def _check_not_both(self) -> Self:
@@ -30,7 +30,7 @@ class TestRequest(PlainRequest):
 class ProviderRequest(PlainRequest):
     """Which provider."""
 
-    name: Annotated[str, Field(min_length=1, description="Name of the provider, as in the list")]
+    name: Annotated[str, about("Name of the provider, as in the list", min_length=1)]
 
 
 class TestProviderRequest(TestRequest, ProviderRequest):
@@ -42,10 +42,10 @@ class CapabilitiesResponse(PlainResponse):
 
     collections: bool
     search: bool
-    embeddings: Annotated[bool, Field(description="Whether it makes vectors itself")]
+    embeddings: Annotated[bool, about("Whether it makes vectors itself")]
     metadata_filtering: bool
     scanned_operators: Annotated[
-        list[str], Field(description="Operators of where that it answers by reading documents: exactly, but slower")
+        list[str], about("Operators of where that it answers by reading documents: exactly, but slower")
     ]
 
 
@@ -55,12 +55,12 @@ class ProviderResponse(PlainResponse):
     name: str
     title: str
     available: bool
-    reason: Annotated[str | None, Field(description="Why it is not available, and what to do")] = None
+    reason: Annotated[str | None, about("Why it is not available, and what to do")] = None
     capabilities: CapabilitiesResponse | None = None
     connection_schema: Annotated[
         dict[str, Any] | None, WithJsonSchema({"type": "object", "description": "JSON Schema of its configuration"})
     ] = None
-    connections: Annotated[list[str], Field(description="Ids of the connections to it that the server has")]
+    connections: Annotated[list[str], about("Ids of the connections to it that the server has")]
 
 
 class ProvidersResponse(PlainResponse):
@@ -77,5 +77,5 @@ class ProviderHealthResponse(PlainResponse):
     timestamp: UtcTime
     latency_ms: Milliseconds
     error: str | None = None
-    collections: Annotated[Count | None, Field(description="How many there are, where known")] = None
-    storage_bytes: Annotated[Count | None, Field(description="What they take, where known")] = None
+    collections: Annotated[Count | None, about("How many there are, where known")] = None
+    storage_bytes: Annotated[Count | None, about("What they take, where known")] = None

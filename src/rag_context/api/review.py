@@ -2,8 +2,6 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
-
 from rag_context.api.changes import EntryId, Reason
 from rag_context.api.stored_documents import CURSOR_CHARS
 from rag_context.api.wire import (
@@ -12,10 +10,10 @@ from rag_context.api.wire import (
     Identifier,
     OccurredAt,
     OriginName,
-    Otherwise,
     TenantRequest,
     WireResponse,
-    integral,
+    about,
+    whole,
 )
 
 MAX_SUGGESTIONS = 100
@@ -31,17 +29,17 @@ class ReviewRequest(TenantRequest):
 
     limit: Annotated[
         int,
-        Field(ge=1, le=MAX_SUGGESTIONS, description="A call ends after so many suggestions, or after two seconds"),
-        BeforeValidator(integral),
-        Otherwise(DEFAULT_SUGGESTIONS),
+        whole(
+            "A call ends after so many suggestions, or after two seconds", DEFAULT_SUGGESTIONS, ge=1, le=MAX_SUGGESTIONS
+        ),
     ] = DEFAULT_SUGGESTIONS
     cursor: Annotated[
         str | None,
-        Field(
+        about(
+            "nextCursor of the call before; absent: from the newest document on",
             min_length=1,
             max_length=CURSOR_CHARS,
             pattern=PLAIN_PATTERN,
-            description="nextCursor of the call before; absent: from the newest document on",
         ),
     ] = None
 
@@ -54,7 +52,7 @@ class SuggestedDocument(WireResponse):
     source: str
     occurred_at: OccurredAt
     origin: OriginName
-    excerpt: Annotated[str, Field(description="What it says on this, or its beginning")]
+    excerpt: Annotated[str, about("What it says on this, or its beginning")]
 
 
 class SuggestedCall(WireResponse):
@@ -69,8 +67,8 @@ class Suggestion(WireResponse):
     """What probably needs a decision."""
 
     kind: Kind
-    detail: Annotated[str, Field(description="Why, in a sentence")]
-    documents: Annotated[list[SuggestedDocument], Field(description="Of two, the first is the later one")]
+    detail: Annotated[str, about("Why, in a sentence")]
+    documents: Annotated[list[SuggestedDocument], about("Of two, the first is the later one")]
     calls: list[SuggestedCall]
 
 
@@ -78,21 +76,19 @@ class ReviewResponse(WireResponse):
     """Suggestions about the documents that were examined."""
 
     suggestions: list[Suggestion]
-    examined: Annotated[Count, Field(description="Documents that this call examined")]
-    next_cursor: Annotated[str | None, Field(description="For the next call; absent once all were examined")] = None
+    examined: Annotated[Count, about("Documents that this call examined")]
+    next_cursor: Annotated[str | None, about("For the next call; absent once all were examined")] = None
 
 
 class DecideRequest(TenantRequest):
     """A decision about a suggestion."""
 
-    kind: Annotated[Kind, Field(description="Kind of the suggestion")]
-    document_ids: Annotated[
-        list[Identifier], Field(min_length=1, max_length=2, description="Its documents, in their order")
-    ]
+    kind: Annotated[Kind, about("Kind of the suggestion")]
+    document_ids: Annotated[list[Identifier], about("Its documents, in their order", min_length=1, max_length=2)]
     decision: Annotated[
         Decision,
-        Field(
-            description="merge: the first document takes the place of the second, which is hidden; keep: all stays, "
+        about(
+            "merge: the first document takes the place of the second, which is hidden; keep: all stays, "
             "and this is not suggested again; pin: the document never expires"
         ),
     ]

@@ -5,13 +5,11 @@ The contract is OpenAI's (developers.openai.com/api/docs/mcp): both answer with 
 
 from typing import Annotated, ClassVar
 
-from pydantic import Field
-
 from rag_context.api.search import QUERY_CHARS
 from rag_context.api.stored_documents import DocumentId
-from rag_context.api.wire import PRESENT_PATTERN, Identifier, ReturnedMetadata, WireRequest, WireResponse
+from rag_context.api.wire import Identifier, ReturnedMetadata, WireRequest, WireResponse, about, present
 
-Url = Annotated[str, Field(description="Where the document is from, for citations")]
+Url = Annotated[str, about("Where the document is from, for citations")]
 
 
 class FindRequest(WireRequest):
@@ -19,10 +17,8 @@ class FindRequest(WireRequest):
 
     for_programs: ClassVar[frozenset[str]] = frozenset({"agent"})
 
-    query: Annotated[
-        str, Field(min_length=1, max_length=QUERY_CHARS, pattern=PRESENT_PATTERN, description="What to look for")
-    ]
-    agent: Annotated[Identifier | None, Field(description="Name of the agent, for statistics")] = None
+    query: Annotated[str, present("What to look for", QUERY_CHARS)]
+    agent: Annotated[Identifier | None, about("Name of the agent, for statistics")] = None
 
 
 class FoundDocument(WireResponse):
@@ -31,7 +27,7 @@ class FoundDocument(WireResponse):
     id: str
     title: str
     url: Url
-    text: Annotated[str, Field(description="The passage that answers best")]
+    text: Annotated[str, about("The passage that answers best")]
 
 
 class FindResponse(WireResponse):
@@ -40,7 +36,7 @@ class FindResponse(WireResponse):
     is_json_text: ClassVar[bool] = True
 
     results: list[FoundDocument]
-    warning: Annotated[str | None, Field(description="What is missing from the answer; absent: nothing")] = None
+    warning: Annotated[str | None, about("What is missing from the answer; absent: nothing")] = None
 
 
 class FetchRequest(WireRequest):

@@ -5,16 +5,12 @@ import json
 from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
-
 from rag_context.api import wire
 from rag_context.domain.documents import FILTERED, Cursor
 from rag_context.errors import FieldError, InvalidInputError
 
-DocumentId = Annotated[wire.Identifier, Field(description="The document's id, as searches and lists return it")]
-Readiness = Annotated[
-    Literal["indexed", "pending"], Field(description="pending: keyword search finds it, its vectors follow")
-]
+DocumentId = Annotated[wire.Identifier, wire.about("The document's id, as searches and lists return it")]
+Readiness = Annotated[Literal["indexed", "pending"], wire.about("pending: keyword search finds it, its vectors follow")]
 
 
 class GetRequest(wire.TenantRequest):
@@ -26,8 +22,8 @@ class GetRequest(wire.TenantRequest):
 class RetrievalStats(wire.WireResponse):
     """How often searches returned a document."""
 
-    query_count: Annotated[wire.Count, Field(description="Searches that returned a passage of it")]
-    last_retrieved: Annotated[wire.UtcTime | None, Field(description="When the last of them was; absent: never")] = None
+    query_count: Annotated[wire.Count, wire.about("Searches that returned a passage of it")]
+    last_retrieved: Annotated[wire.UtcTime | None, wire.about("When the last of them was; absent: never")] = None
 
 
 class GetResponse(wire.WireResponse):
@@ -35,7 +31,7 @@ class GetResponse(wire.WireResponse):
 
     document_id: str
     title: str
-    content: Annotated[str, Field(description="The whole text, as it was stored")]
+    content: Annotated[str, wire.about("The whole text, as it was stored")]
     content_type: str
     session_id: str
     source: str
@@ -44,12 +40,12 @@ class GetResponse(wire.WireResponse):
     metadata: wire.ReturnedMetadata
     origin: wire.OriginName = "unknown"
     status: Readiness
-    chunks: Annotated[wire.Count, Field(description="Number of its chunks")]
+    chunks: Annotated[wire.Count, wire.about("Number of its chunks")]
     retrieval_stats: RetrievalStats
-    expires_at: Annotated[wire.UtcTime | None, Field(description="When it is forgotten")] = None
-    pinned: Annotated[bool | None, Field(description="Whether it is kept although it expires or is old")] = None
-    superseded_by: Annotated[str | None, Field(description="The document that took its place")] = None
-    reason: Annotated[str | None, Field(description="Why it was corrected")] = None
+    expires_at: Annotated[wire.UtcTime | None, wire.about("When it is forgotten")] = None
+    pinned: Annotated[bool | None, wire.about("Whether it is kept although it expires or is old")] = None
+    superseded_by: Annotated[str | None, wire.about("The document that took its place")] = None
+    reason: Annotated[str | None, wire.about("Why it was corrected")] = None
 
 
 MAX_LISTED = 100
@@ -67,23 +63,20 @@ class ListRequest(wire.TenantRequest, wire.DeclaredRequest, declared=_FILTERS, b
         {"agents", "as_of", "content_type", "facets", "min_trust", "until", "branch", "path_hash", *FILTERED}
     )
 
-    limit: Annotated[
-        int,
-        Field(ge=1, le=MAX_LISTED, description="Maximum number of documents"),
-        wire.WHOLE,
-        wire.Otherwise(DEFAULT_LISTED),
-    ] = DEFAULT_LISTED
+    limit: Annotated[int, wire.whole("Maximum number of documents", DEFAULT_LISTED, ge=1, le=MAX_LISTED)] = (
+        DEFAULT_LISTED
+    )
     cursor: Annotated[
         str | None,
-        Field(
+        wire.about(
+            "nextCursor of the page before; absent: the first page",
             min_length=1,
             max_length=CURSOR_CHARS,
             pattern=wire.PLAIN_PATTERN,
-            description="nextCursor of the page before; absent: the first page",
         ),
     ] = None
-    content_type: Annotated[str | None, Field(description="Only documents of this content type")] = None
-    session_id: Annotated[wire.Identifier | None, Field(description="Only documents of this session")] = None
+    content_type: Annotated[str | None, wire.about("Only documents of this content type")] = None
+    session_id: Annotated[wire.Identifier | None, wire.about("Only documents of this session")] = None
     agents: wire.Agents = None
     tags: wire.AllTags = None
     source: wire.OfSource = None
@@ -91,11 +84,11 @@ class ListRequest(wire.TenantRequest, wire.DeclaredRequest, declared=_FILTERS, b
     until: wire.Until = None
     as_of: Annotated[
         wire.Instant | None,
-        Field(description="Only what was said or written by this moment, inclusive (RFC 3339 with offset)"),
+        wire.about("Only what was said or written by this moment, inclusive (RFC 3339 with offset)"),
     ] = None
     min_trust: wire.MinTrust = None
     facets: Annotated[
-        bool, Field(description="Also count all that pass the filter, by their fields"), wire.Otherwise(False)
+        bool, wire.about("Also count all that pass the filter, by their fields"), wire.Otherwise(False)
     ] = False
 
 
@@ -125,7 +118,7 @@ class SessionCount(wire.WireResponse):
 
     session_id: str
     count: wire.Count
-    last: Annotated[wire.UtcTime, Field(description="When the last of them was said or written")]
+    last: Annotated[wire.UtcTime, wire.about("When the last of them was said or written")]
     agents: list[str]
     content_types: list[str]
     tags: list[str]
@@ -135,25 +128,24 @@ class Facets(wire.WireResponse):
     """How many documents pass the filter, and how many of them have each value, at most `MOST_VALUES` of them."""
 
     total: wire.Count
-    content_types: Annotated[dict[str, int], Field(description="Most documents first, here and below")]
+    content_types: Annotated[dict[str, int], wire.about("Most documents first, here and below")]
     agents: dict[str, int]
     tags: dict[str, int]
-    days: Annotated[dict[str, int], Field(description="By the day (UTC) they were said or written; latest first")]
-    sessions: Annotated[list[SessionCount], Field(description="The latest first")]
-    session_count: Annotated[wire.Count, Field(description="How many sessions there are in all")]
+    days: Annotated[dict[str, int], wire.about("By the day (UTC) they were said or written; latest first")]
+    sessions: Annotated[list[SessionCount], wire.about("The latest first")]
+    session_count: Annotated[wire.Count, wire.about("How many sessions there are in all")]
 
 
 class ListResponse(wire.WireResponse):
     """One page."""
 
-    documents: Annotated[list[ListedDocument], Field(description="Newest first")]
-    next_cursor: Annotated[str | None, Field(description="Cursor of the next page; absent on the last page")] = None
+    documents: Annotated[list[ListedDocument], wire.about("Newest first")]
+    next_cursor: Annotated[str | None, wire.about("Cursor of the next page; absent on the last page")] = None
     facets: Annotated[
-        Facets | None,
-        Field(description="Counts; only if asked for, and of more than 5000 documents up to one change behind"),
+        Facets | None, wire.about("Counts; only if asked for, and of more than 5000 documents up to one change behind")
     ] = None
     warning: Annotated[
-        str | None, Field(description="Which values of the filter no document has, with near ones; only if none passes")
+        str | None, wire.about("Which values of the filter no document has, with near ones; only if none passes")
     ] = None
 
 
@@ -185,21 +177,18 @@ class SimilarRequest(wire.TenantRequest):
     """Like which document."""
 
     document_id: DocumentId
-    limit: Annotated[
-        int,
-        Field(ge=1, le=MAX_SIMILAR, description="Maximum number of documents"),
-        wire.WHOLE,
-        wire.Otherwise(DEFAULT_SIMILAR),
-    ] = DEFAULT_SIMILAR
+    limit: Annotated[int, wire.whole("Maximum number of documents", DEFAULT_SIMILAR, ge=1, le=MAX_SIMILAR)] = (
+        DEFAULT_SIMILAR
+    )
 
 
 class SimilarDocument(wire.WireResponse):
     """A document, with the passage of it that comes nearest."""
 
     document_id: str
-    score: Annotated[wire.Score, Field(description="Similarity; comparable between answers of the same method")]
+    score: Annotated[wire.Score, wire.about("Similarity; comparable between answers of the same method")]
     title: str
-    content: Annotated[str, Field(description="Its nearest passage")]
+    content: Annotated[str, wire.about("Its nearest passage")]
     content_type: str
     session_id: str
     source: str
@@ -213,10 +202,10 @@ class SimilarResponse(wire.WireResponse):
     """The documents, nearest first, with a label that says how they were found."""
 
     results: list[SimilarDocument]
-    method: Annotated[Literal["vector", "text"], Field(description="vector: vector search; text: keyword search")]
-    fallback: Annotated[bool, Field(description="Whether keyword search had to replace vector search")]
-    fallback_level: Annotated[int, Field(ge=1, le=2, description="1=vector search, 2=keyword search")]
-    warning: Annotated[str | None, Field(description="Why the answer is degraded")] = None
+    method: Annotated[Literal["vector", "text"], wire.about("vector: vector search; text: keyword search")]
+    fallback: Annotated[bool, wire.about("Whether keyword search had to replace vector search")]
+    fallback_level: Annotated[int, wire.about("1=vector search, 2=keyword search", ge=1, le=2)]
+    warning: Annotated[str | None, wire.about("Why the answer is degraded")] = None
 
 
 MAX_DELETED = 10_000
@@ -231,26 +220,18 @@ class DeleteRequest(wire.TenantRequest, wire.ChoiceRequest):
 
     exactly_one_of: ClassVar[tuple[str, ...]] = ("document_id", "source", "session_id")
 
-    document_id: Annotated[wire.Identifier | None, Field(description="The document with this id")] = None
-    source: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            max_length=wire.SOURCE_CHARS,
-            pattern=wire.PRESENT_PATTERN,
-            description="All documents of exactly this source",
-        ),
-    ] = None
-    session_id: Annotated[wire.Identifier | None, Field(description="All documents of this session")] = None
-    dry_run: Annotated[wire.Flag, Field(description="Only report what would be deleted, and delete nothing")] = False
+    document_id: Annotated[wire.Identifier | None, wire.about("The document with this id")] = None
+    source: Annotated[str | None, wire.present("All documents of exactly this source", wire.SOURCE_CHARS)] = None
+    session_id: Annotated[wire.Identifier | None, wire.about("All documents of this session")] = None
+    dry_run: Annotated[wire.Flag, wire.about("Only report what would be deleted, and delete nothing")] = False
     confirm: Annotated[
-        wire.Flag, Field(description=f"Needed for more than {MANY} documents at once, or more than half of all")
+        wire.Flag, wire.about(f"Needed for more than {MANY} documents at once, or more than half of all")
     ] = False
 
 
 class DeleteResponse(wire.WireResponse):
     """What is gone, or would be."""
 
-    deleted_count: Annotated[wire.Count, Field(description="Number of deleted documents, or of those to delete")]
-    document_ids: Annotated[list[str], Field(description="Their ids, oldest first")]
+    deleted_count: Annotated[wire.Count, wire.about("Number of deleted documents, or of those to delete")]
+    document_ids: Annotated[list[str], wire.about("Their ids, oldest first")]
     dry_run: bool

@@ -80,6 +80,11 @@ class Vocabulary:
         )
 
 
+def about(text: str | None, **rules: Any) -> Any:
+    """What a field is, as schemas and references print it, and what its values keep to."""
+    return Field(description=text, **rules)
+
+
 def one_of(values: tuple[str, ...]) -> Any:
     """The type of a string that is one of `values`."""
     return Literal[values]
@@ -218,6 +223,19 @@ def integral(value: Any) -> Any:
 WHOLE = BeforeValidator(integral)
 """Behind the bounds of a whole number: it may be written as 5.0."""
 
+
+def whole(text: str, otherwise: int | None = None, **bounds: int) -> Any:
+    """What `about` says of a whole number, which may be written as 5.0; null means `otherwise`, where that is given."""
+    field = about(text, **bounds)
+    field.metadata += [WHOLE] if otherwise is None else [WHOLE, Otherwise(otherwise)]
+    return field
+
+
+def present(text: str, most: int) -> Any:
+    """What `about` says of a text that is not blank, of so many characters at most."""
+    return about(text, min_length=1, max_length=most, pattern=PRESENT_PATTERN)
+
+
 Flag = Annotated[bool, Otherwise(False)]
 """False where it is null; a field of this type has the default False."""
 
@@ -263,39 +281,35 @@ UtcTime = Annotated[datetime, AfterValidator(_utc)]
 Identifier = Annotated[str, Field(min_length=1, max_length=IDENTIFIER_CHARS, pattern=PLAIN_PATTERN)]
 Label = Annotated[str, Field(max_length=IDENTIFIER_CHARS, pattern=PLAIN_PATTERN)]
 Tag = Annotated[str, Field(min_length=1, max_length=TAG_CHARS, pattern=PLAIN_PATTERN)]
-AllTags = Annotated[
-    list[Tag] | None, Field(max_length=MAX_TAGS, description="Only documents that carry all of these tags")
-]
-Agents = Annotated[
-    list[Identifier] | None, Field(max_length=MAX_TAGS, description="Only what one of these agents produced")
-]
+AllTags = Annotated[list[Tag] | None, about("Only documents that carry all of these tags", max_length=MAX_TAGS)]
+Agents = Annotated[list[Identifier] | None, about("Only what one of these agents produced", max_length=MAX_TAGS)]
 OfSource = Annotated[
     str | None,
-    Field(
+    about(
+        "Only documents of this source; ending in * it is a prefix",
         min_length=1,
         max_length=SOURCE_CHARS,
         pattern=PLAIN_PATTERN,
-        description="Only documents of this source; ending in * it is a prefix",
     ),
 ]
-Since = Annotated[Instant | None, Field(description="Only what was said or written at this moment or later")]
-Until = Annotated[Instant | None, Field(description="Only what was said or written before this moment")]
+Since = Annotated[Instant | None, about("Only what was said or written at this moment or later")]
+Until = Annotated[Instant | None, about("Only what was said or written before this moment")]
 AsOf = Annotated[
     Instant | None,
-    Field(
-        description="As if asked at this moment: what was said or written later is hidden, versions that were "
+    about(
+        "As if asked at this moment: what was said or written later is hidden, versions that were "
         "corrected later are found, and `yesterday` counts from it (RFC 3339 with offset)"
     ),
 ]
-IndexedAt = Annotated[UtcTime, Field(description="When the content was indexed")]
-OccurredAt = Annotated[UtcTime, Field(description="When it was said or written")]
+IndexedAt = Annotated[UtcTime, about("When the content was indexed")]
+OccurredAt = Annotated[UtcTime, about("When it was said or written")]
 OriginName = Annotated[
     Literal["owner", "agent", "teammate", "document", "web", "unknown"],
-    Field(description="Whose words these are, by how they came in; only the owner's can be standing instructions"),
+    about("Whose words these are, by how they came in; only the owner's can be standing instructions"),
 ]
 MinTrust = Annotated[
     Literal["owner", "agent", "teammate", "document", "web", "unknown"] | None,
-    Field(description="Only what has this or a more trusted origin: owner, agent, teammate, document, web, unknown"),
+    about("Only what has this or a more trusted origin: owner, agent, teammate, document, web, unknown"),
 ]
 PathHash = Annotated[str, Field(pattern=PATH_HASH_PATTERN, min_length=PATH_HASH_CHARS, max_length=PATH_HASH_CHARS)]
 Score = Annotated[float, Field(ge=0, le=1)]
@@ -303,9 +317,9 @@ Count = Annotated[int, Field(ge=0)]
 Milliseconds = Annotated[float, Field(ge=0)]
 
 
-Project = Annotated[Identifier | None, Field(description="Project of the documents; absent: the agents' own memory")]
-Branch = Annotated[Identifier | None, Field(description="Branch of the project")]
-RootHash = Annotated[PathHash | None, Field(description="First 16 hex digits of the SHA-256 of the repository's root")]
+Project = Annotated[Identifier | None, about("Project of the documents; absent: the agents' own memory")]
+Branch = Annotated[Identifier | None, about("Branch of the project")]
+RootHash = Annotated[PathHash | None, about("First 16 hex digits of the SHA-256 of the repository's root")]
 
 
 class TenantRequest(WireRequest):

@@ -79,6 +79,12 @@ def once(selector: str, choice: str, value: str) -> Callable[[dict[str, Any]], s
     return lambda known: value if known.get(selector) == choice else None
 
 
+def setting(default: Any, description: str, **rules: Any) -> Any:
+    """A field of a section, with the line that the documentation prints; a function makes the default."""
+    kind = "default_factory" if callable(default) else "default"
+    return Field(description=description, **{kind: default}, **rules)
+
+
 class Section(BaseModel):
     """Common rules: frozen, no unknown keys, and `true` is not the number 1."""
 

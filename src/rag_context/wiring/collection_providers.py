@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from rag_context.collections.collection_service import CollectionService
@@ -38,7 +38,7 @@ from rag_context.resilience.admission import Admissions
 from rag_context.resilience.dependency import Dependency
 from rag_context.settings import ConnectionSettings, EmbedderSettings, Settings
 from rag_context.settings.installation import install_command
-from rag_context.settings.values import Expected, HttpUrl, PostgresUrl, Secret, Section, UserPath
+from rag_context.settings.values import Expected, HttpUrl, PostgresUrl, Secret, Section, UserPath, setting
 from rag_context.stores.sqlite import FILE_NAME, stored_names
 from rag_context.stores.tokens import CAPABILITIES
 from rag_context.wiring.model_adapters import open_embedder
@@ -75,42 +75,36 @@ class EmbeddedConfiguration(Section):
 class QdrantConfiguration(Section):
     """Collections on a Qdrant server."""
 
-    url: Address = Field(default="http://localhost:6333", description="Qdrant's address.", repr=False)
-    api_key: Secret | None = Field(default=None, description="Key for Qdrant.")
-    prefix: Prefix = Field(default="rag-context", description="What the names of our collections begin with in Qdrant.")
-    transport: Literal["http", "grpc"] = Field(
-        default="http", description="How Qdrant is spoken to; grpc uses grpc_port."
-    )
-    grpc_port: int = Field(default=6334, ge=1, le=65535, description="Qdrant's port for gRPC.")
-    timeout_s: float = Field(default=30.0, gt=0, le=3600, description="Longest wait for one answer.")
+    url: Address = setting("http://localhost:6333", "Qdrant's address.", repr=False)
+    api_key: Secret | None = setting(None, "Key for Qdrant.")
+    prefix: Prefix = setting("rag-context", "What the names of our collections begin with in Qdrant.")
+    transport: Literal["http", "grpc"] = setting("http", "How Qdrant is spoken to; grpc uses grpc_port.")
+    grpc_port: int = setting(6334, "Qdrant's port for gRPC.", ge=1, le=65535)
+    timeout_s: float = setting(30.0, "Longest wait for one answer.", gt=0, le=3600)
 
 
 class PostgresConfiguration(Section):
     """Collections in a PostgreSQL database with pgvector."""
 
-    url: PostgresUrl = Field(
-        default="postgresql://localhost:5432/rag_context",
-        description="PostgreSQL's address, postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
+    url: PostgresUrl = setting(
+        "postgresql://localhost:5432/rag_context",
+        "PostgreSQL's address, postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
         repr=False,
         json_schema_extra={"writeOnly": True},
     )
-    pool_size: int = Field(default=10, ge=2, le=1000, description="Connections at most.")
-    statement_cache_size: int = Field(
-        default=64, ge=0, description="Prepared statements of each connection; 0 behind PgBouncer."
-    )
+    pool_size: int = setting(10, "Connections at most.", ge=2, le=1000)
+    statement_cache_size: int = setting(64, "Prepared statements of each connection; 0 behind PgBouncer.", ge=0)
 
 
 class ChromaConfiguration(Section):
     """Collections on a Chroma server, or in a folder of Chroma's."""
 
-    url: Address | None = Field(
-        default=None, description="Chroma's address; http://localhost:8000 if no folder is named either.", repr=False
+    url: Address | None = setting(
+        None, "Chroma's address; http://localhost:8000 if no folder is named either.", repr=False
     )
-    folder: UserPath | None = Field(
-        default=None, description="Folder of a Chroma inside this process, in place of a server."
-    )
-    prefix: Prefix = Field(default="rag-context", description="What the names of our collections begin with in Chroma.")
-    timeout_s: float = Field(default=30.0, gt=0, le=3600, description="How long a server may be silent.")
+    folder: UserPath | None = setting(None, "Folder of a Chroma inside this process, in place of a server.")
+    prefix: Prefix = setting("rag-context", "What the names of our collections begin with in Chroma.")
+    timeout_s: float = setting(30.0, "How long a server may be silent.", gt=0, le=3600)
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
