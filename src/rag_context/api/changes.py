@@ -7,6 +7,7 @@ from pydantic import Field
 from rag_context.api import wire
 from rag_context.api.index import CONTENT_CHARS, IndexResponse
 from rag_context.api.stored_documents import MANY, DocumentId
+from rag_context.api.wire import about, whole
 
 REASON_CHARS = 1000
 CONTAINED_CHARS = 1000
@@ -15,9 +16,9 @@ DEFAULT_ENTRIES = 20
 SHOWN_IDS = 100
 """An entry names so many of its documents."""
 
-Reason = Annotated[str | None, wire.about("Why", max_length=REASON_CHARS, pattern=wire.PLAIN_PATTERN)]
+Reason = Annotated[str | None, about("Why", max_length=REASON_CHARS, pattern=wire.PLAIN_PATTERN)]
 Source = Annotated[str, Field(min_length=1, max_length=wire.SOURCE_CHARS, pattern=wire.PRESENT_PATTERN)]
-EntryId = Annotated[int, wire.whole("Number of the change in the log", ge=1)]
+EntryId = Annotated[int, whole("Number of the change in the log", ge=1)]
 
 
 class CorrectRequest(wire.TenantRequest, wire.ChoiceRequest):
@@ -29,23 +30,23 @@ class CorrectRequest(wire.TenantRequest, wire.ChoiceRequest):
     sentences: ClassVar = {"content": wire.Sentences("Content cannot be empty", "Content too large (max 100KB)")}
     exactly_one_of: ClassVar[tuple[str, ...]] = ("document_id", "source")
 
-    document_id: Annotated[wire.Identifier | None, wire.about("Document to correct")] = None
-    source: Annotated[Source | None, wire.about("The only document of exactly this source")] = None
+    document_id: Annotated[wire.Identifier | None, about("Document to correct")] = None
+    source: Annotated[Source | None, about("The only document of exactly this source")] = None
     content: Annotated[
-        str, wire.about("The whole new text", min_length=1, max_length=CONTENT_CHARS, pattern=wire.CONTENT_PATTERN)
+        str, about("The whole new text", min_length=1, max_length=CONTENT_CHARS, pattern=wire.CONTENT_PATTERN)
     ]
     reason: Reason = None
     tags: Annotated[
-        list[wire.Tag] | None, wire.about("Its tags from now on; absent: those that it has", max_length=wire.MAX_TAGS)
+        list[wire.Tag] | None, about("Its tags from now on; absent: those that it has", max_length=wire.MAX_TAGS)
     ] = None
-    pinned: Annotated[bool | None, wire.about("Keep it although it expires or is old, or no longer")] = None
-    agent: Annotated[wire.Identifier | None, wire.about("Agent making the call")] = None
+    pinned: Annotated[bool | None, about("Keep it although it expires or is old, or no longer")] = None
+    agent: Annotated[wire.Identifier | None, about("Agent making the call")] = None
 
 
 class CorrectResponse(IndexResponse):
     """What became of the correction."""
 
-    superseded: Annotated[list[str], wire.about("Ids of the hidden versions; their content is kept")]
+    superseded: Annotated[list[str], about("Ids of the hidden versions; their content is kept")]
 
 
 class HistoryRequest(wire.TenantRequest):
@@ -61,9 +62,9 @@ class VersionInfo(wire.WireResponse):
     source: str
     timestamp: wire.IndexedAt
     content_hash: str
-    superseded_by: Annotated[str | None, wire.about("The document that took its place")] = None
+    superseded_by: Annotated[str | None, about("The document that took its place")] = None
     superseded_at: wire.UtcTime | None = None
-    reason: Annotated[str | None, wire.about("Why it was corrected")] = None
+    reason: Annotated[str | None, about("Why it was corrected")] = None
 
 
 class HistoryResponse(wire.WireResponse):
@@ -75,20 +76,18 @@ class HistoryResponse(wire.WireResponse):
 class LogRequest(wire.TenantRequest):
     """Which entries."""
 
-    limit: Annotated[int, wire.whole("Maximum number of entries", DEFAULT_ENTRIES, ge=1, le=MAX_ENTRIES)] = (
-        DEFAULT_ENTRIES
-    )
-    before: Annotated[int | None, wire.whole("Only entries before this one; absent: the newest", ge=1)] = None
+    limit: Annotated[int, whole("Maximum number of entries", DEFAULT_ENTRIES, ge=1, le=MAX_ENTRIES)] = DEFAULT_ENTRIES
+    before: Annotated[int | None, whole("Only entries before this one; absent: the newest", ge=1)] = None
 
 
 class LocationInfo(wire.WireResponse):
     """Where a document was, or is."""
 
     document_id: str
-    content_hash: Annotated[str, wire.about("Names the version")]
-    shelf: Annotated[
-        Literal["superseded", "trash"] | None, wire.about("Where it is kept hidden; absent: it is found")
-    ] = None
+    content_hash: Annotated[str, about("Names the version")]
+    shelf: Annotated[Literal["superseded", "trash"] | None, about("Where it is kept hidden; absent: it is found")] = (
+        None
+    )
     superseded_by: str | None = None
 
 
@@ -104,23 +103,23 @@ class LogEntry(wire.WireResponse):
 
     id: EntryId
     at: wire.UtcTime
-    by: Annotated[str, wire.about("Name of the key, the agent or the client")]
+    by: Annotated[str, about("Name of the key, the agent or the client")]
     operation: Literal[
         "index", "replace", "correct", "pin", "delete", "forget", "expire", "purge", "keep", "undo", "restore"
     ]
-    moves: Annotated[list[MoveInfo], wire.about(f"What it did to documents; {SHOWN_IDS} at most")]
-    count: Annotated[wire.Count, wire.about("Number of its documents")]
-    source: Annotated[str | None, wire.about("Source of the first, while it is stored")] = None
+    moves: Annotated[list[MoveInfo], about(f"What it did to documents; {SHOWN_IDS} at most")]
+    count: Annotated[wire.Count, about("Number of its documents")]
+    source: Annotated[str | None, about("Source of the first, while it is stored")] = None
     reason: str | None = None
-    undoes: Annotated[int | None, wire.about("The entry that it took back")] = None
-    undoable: Annotated[bool, wire.about("Whether undoing it now leaves exactly what was before")]
+    undoes: Annotated[int | None, about("The entry that it took back")] = None
+    undoable: Annotated[bool, about("Whether undoing it now leaves exactly what was before")]
 
 
 class LogResponse(wire.WireResponse):
     """A page of the journal, newest first."""
 
     entries: list[LogEntry]
-    next_before: Annotated[int | None, wire.about("For the next page; absent on the last one")] = None
+    next_before: Annotated[int | None, about("For the next page; absent on the last one")] = None
 
 
 class UndoRequest(wire.TenantRequest):
@@ -133,7 +132,7 @@ class UndoResponse(wire.WireResponse):
     """The entry of the undoing, which can be undone too."""
 
     id: EntryId
-    undone: Annotated[int, wire.about("The entry that was taken back")]
+    undone: Annotated[int, about("The entry that was taken back")]
     operation: Literal["undo", "restore"]
     document_ids: list[str]
 
@@ -143,27 +142,27 @@ class ForgetRequest(wire.TenantRequest, wire.ChoiceRequest):
 
     exactly_one_of: ClassVar[tuple[str, ...]] = ("document_id", "source", "session_id", "agent", "tag", "contains")
 
-    document_id: Annotated[wire.Identifier | None, wire.about("The document with this id")] = None
-    source: Annotated[Source | None, wire.about("All documents of exactly this source")] = None
-    session_id: Annotated[wire.Identifier | None, wire.about("All documents of this session")] = None
-    agent: Annotated[wire.Identifier | None, wire.about("All documents that this agent produced")] = None
-    tag: Annotated[wire.Tag | None, wire.about("All documents with this tag")] = None
+    document_id: Annotated[wire.Identifier | None, about("The document with this id")] = None
+    source: Annotated[Source | None, about("All documents of exactly this source")] = None
+    session_id: Annotated[wire.Identifier | None, about("All documents of this session")] = None
+    agent: Annotated[wire.Identifier | None, about("All documents that this agent produced")] = None
+    tag: Annotated[wire.Tag | None, about("All documents with this tag")] = None
     contains: Annotated[
         str | None,
-        wire.about(
+        about(
             "All documents that contain this text, whatever the case",
             min_length=1,
             max_length=CONTAINED_CHARS,
             pattern=wire.CONTENT_PATTERN,
         ),
     ] = None
-    dry_run: Annotated[wire.Flag, wire.about("Only list what would be forgotten")] = False
+    dry_run: Annotated[wire.Flag, about("Only list what would be forgotten")] = False
     purge: Annotated[
-        wire.Flag, wire.about("Remove the content for good and at once, from the trash too; this cannot be undone")
+        wire.Flag, about("Remove the content for good and at once, from the trash too; this cannot be undone")
     ] = False
-    confirm: Annotated[wire.Flag, wire.about(f"Needed to purge more than {MANY} documents at once")] = False
+    confirm: Annotated[wire.Flag, about(f"Needed to purge more than {MANY} documents at once")] = False
     clear_queries: Annotated[
-        wire.Flag, wire.about("With purge: delete the records of all searches too, whose questions may quote it")
+        wire.Flag, about("With purge: delete the records of all searches too, whose questions may quote it")
     ] = False
     reason: Reason = None
 
@@ -180,11 +179,11 @@ class ForgetResponse(wire.WireResponse):
     """What was forgotten, or would be."""
 
     dry_run: bool
-    purged: Annotated[bool, wire.about("Whether it is gone for good, or would be")]
-    documents: Annotated[wire.Count, wire.about("Documents, their superseded versions too")]
+    purged: Annotated[bool, about("Whether it is gone for good, or would be")]
+    documents: Annotated[wire.Count, about("Documents, their superseded versions too")]
     passages: wire.Count
     vectors: wire.Count
-    derived: Annotated[wire.Count, wire.about("Rows of tags and statistics")]
-    listed: Annotated[list[ForgottenDocument], wire.about(f"The first {SHOWN_IDS}, oldest first")]
-    id: Annotated[int | None, wire.about("Number of the change in the log, by which it is undone")] = None
-    queries: Annotated[wire.Count | None, wire.about("Deleted records of searches")] = None
+    derived: Annotated[wire.Count, about("Rows of tags and statistics")]
+    listed: Annotated[list[ForgottenDocument], about(f"The first {SHOWN_IDS}, oldest first")]
+    id: Annotated[int | None, about("Number of the change in the log, by which it is undone")] = None
+    queries: Annotated[wire.Count | None, about("Deleted records of searches")] = None

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from rag_context.api import wire
 from rag_context.api.collection_documents import MAX_DIMENSION, RESERVED_ID, TEXT_CHARS, unit_vector
+from rag_context.api.wire import about, whole
 from rag_context.domain.documents import Json
 
 if TYPE_CHECKING:
@@ -86,11 +87,11 @@ class CreateCollectionRequest(wire.PlainRequest):
     metadata: Annotated[AnyMetadata, wire.Otherwise({})] = Field(default_factory=dict)
     embedding_provider: Annotated[
         wire.Label | None,
-        wire.about(
+        about(
             "Label of the vectors' origin, not interpreted; only rag-context means that this server embeds texts itself"
         ),
     ] = None
-    embedding_model: Annotated[wire.Label | None, wire.about("Label of the model, not interpreted")] = None
+    embedding_model: Annotated[wire.Label | None, about("Label of the model, not interpreted")] = None
 
 
 class MetadataRequest(wire.PlainRequest):
@@ -107,7 +108,7 @@ class QueryRequest(wire.PlainRequest):
     embedding: Embedding = None
     text: Annotated[
         str | None,
-        wire.about(
+        about(
             "Keywords or a question; embedded if there is no embedding, which needs the "
             "collection's embedding_provider to be rag-context",
             max_length=QUERY_CHARS,
@@ -116,17 +117,15 @@ class QueryRequest(wire.PlainRequest):
     ] = None
     mode: Annotated[
         Literal["vector", "text", "hybrid"],
-        wire.about("vector: vector search by embedding or text; text: keyword search; hybrid: both, fused"),
+        about("vector: vector search by embedding or text; text: keyword search; hybrid: both, fused"),
         wire.Otherwise("vector"),
     ] = "vector"
     min_score: Annotated[
-        float | None, wire.about("Minimum score of a result; each mode has a scale of its own", ge=-1, le=1)
+        float | None, about("Minimum score of a result; each mode has a scale of its own", ge=-1, le=1)
     ] = None
-    where: Annotated[dict[str, JsonValue] | None, wire.about("Only documents whose metadata matches this filter")] = (
-        None
-    )
+    where: Annotated[dict[str, JsonValue] | None, about("Only documents whose metadata matches this filter")] = None
     top_k: Annotated[
-        int, wire.whole(f"Maximum number of results; more than {MAX_PAGE} are {MAX_PAGE}", DEFAULT_TOP_K, ge=1)
+        int, whole(f"Maximum number of results; more than {MAX_PAGE} are {MAX_PAGE}", DEFAULT_TOP_K, ge=1)
     ] = DEFAULT_TOP_K
 
     @model_validator(mode="after")
@@ -191,20 +190,18 @@ class CollectionResponse(wire.PlainResponse):
     """A collection."""
 
     name: str
-    connection: Annotated[str, wire.about("Its connection")]
-    metadata: Annotated[
-        ReturnedJson, wire.about("As submitted, with the labels embedding_provider and embedding_model")
-    ]
+    connection: Annotated[str, about("Its connection")]
+    metadata: Annotated[ReturnedJson, about("As submitted, with the labels embedding_provider and embedding_model")]
     embedding_provider: str | None = None
     embedding_model: str | None = None
-    dimension: Annotated[int | None, wire.about("Of its vectors; absent before the first", ge=1)] = None
-    count: Annotated[wire.Count, wire.about("Documents in it")]
+    dimension: Annotated[int | None, about("Of its vectors; absent before the first", ge=1)] = None
+    count: Annotated[wire.Count, about("Documents in it")]
     created: wire.UtcTime | None = None
     model: Annotated[
-        RecordedModel | None, wire.about("The model of its vectors, if this server made them; others are rejected")
+        RecordedModel | None, about("The model of its vectors, if this server made them; others are rejected")
     ] = None
     read_only: Annotated[
-        bool | None, wire.about("true: another program made it; it can be read and queried, not written to")
+        bool | None, about("true: another program made it; it can be read and queried, not written to")
     ] = None
 
 
@@ -241,8 +238,8 @@ class AddedDocumentsResponse(wire.PlainResponse):
 
     status: Literal["success"] = "success"
     count: wire.Count
-    ids: Annotated[list[str], wire.about("In the order of the request")]
-    redactions: Annotated[dict[str, int] | None, wire.about("Number of masked secrets, by kind")] = None
+    ids: Annotated[list[str], about("In the order of the request")]
+    redactions: Annotated[dict[str, int] | None, about("Number of masked secrets, by kind")] = None
 
 
 class StoredDocument(wire.PlainResponse):
@@ -251,15 +248,15 @@ class StoredDocument(wire.PlainResponse):
     id: str
     text: str
     metadata: ReturnedJson
-    embedding: Annotated[list[float] | None, wire.about("Its vector, of length 1, if requested")] = None
+    embedding: Annotated[list[float] | None, about("Its vector, of length 1, if requested")] = None
 
 
 class DocumentsResponse(wire.PlainResponse):
     """A page of documents, by id."""
 
     documents: list[StoredDocument]
-    count: Annotated[wire.Count, wire.about("Documents in this answer")]
-    total: Annotated[wire.Count, wire.about("Documents that match")]
+    count: Annotated[wire.Count, about("Documents in this answer")]
+    total: Annotated[wire.Count, about("Documents that match")]
 
 
 class DeletedDocumentResponse(wire.PlainResponse):
@@ -275,8 +272,8 @@ class DeletedMatchingResponse(wire.PlainResponse):
 
     status: Literal["deleted", "preview"]
     collection: str
-    count_deleted: Annotated[wire.Count, wire.about("Number of deleted documents, or of those to delete")]
-    ids: Annotated[list[str], wire.about(f"Their ids, in order; the first {UNCONFIRMED} of them")]
+    count_deleted: Annotated[wire.Count, about("Number of deleted documents, or of those to delete")]
+    ids: Annotated[list[str], about(f"Their ids, in order; the first {UNCONFIRMED} of them")]
 
 
 class UpdatedDocumentResponse(wire.PlainResponse):
@@ -312,15 +309,15 @@ class QueryResult(wire.PlainResponse):
     metadata: ReturnedJson
     score: Annotated[
         float,
-        wire.about(
+        about(
             "Higher is better. vector: the cosine to the query; text: the share of the query's words, by "
             "weight, that it holds; hybrid: the mean of both",
             ge=-1,
             le=1,
         ),
     ]
-    cosine: Annotated[float | None, wire.about("Its part of a hybrid score", ge=-1, le=1)] = None
-    keywords: Annotated[float | None, wire.about("Its part of a hybrid score", ge=0, le=1)] = None
+    cosine: Annotated[float | None, about("Its part of a hybrid score", ge=-1, le=1)] = None
+    keywords: Annotated[float | None, about("Its part of a hybrid score", ge=0, le=1)] = None
 
 
 class QueryResponse(wire.PlainResponse):

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from rag_context.api import wire
 from rag_context.api.parsing import Detail
+from rag_context.api.wire import about, present
 from rag_context.domain.documents import TEXT_FIELDS, Metadata
 
 METADATA_BYTES = 16 * 1024
@@ -32,8 +33,8 @@ class MetadataFields(wire.DeclaredRequest, declared=_TEXTS, behind="tags"):
     )
     __pydantic_extra__: dict[str, JsonValue]
 
-    agent: Annotated[wire.Label | None, wire.about("Agent that produced the content")] = None
-    tags: Annotated[list[wire.Tag] | None, wire.about("Tags to filter by later", max_length=wire.MAX_TAGS)] = None
+    agent: Annotated[wire.Label | None, about("Agent that produced the content")] = None
+    tags: Annotated[list[wire.Tag] | None, about("Tags to filter by later", max_length=wire.MAX_TAGS)] = None
 
     @model_validator(mode="after")
     def _check_further_keys(self) -> "MetadataFields":
@@ -98,38 +99,32 @@ class IndexRequest(wire.WireRequest):
     }
 
     content: Annotated[
-        str, wire.about("Content to index", min_length=1, max_length=CONTENT_CHARS, pattern=wire.CONTENT_PATTERN)
+        str, about("Content to index", min_length=1, max_length=CONTENT_CHARS, pattern=wire.CONTENT_PATTERN)
     ]
-    content_type: Annotated[str, wire.about("Type of content being indexed")]
-    session_id: Annotated[str, wire.present("Session or document identifier", wire.IDENTIFIER_CHARS)]
-    source: Annotated[str, wire.present("Source file path or identifier", wire.SOURCE_CHARS)]
-    metadata: Annotated[
-        MetadataFields | None, wire.about("Metadata; further keys are stored, 16 KiB as JSON in all")
-    ] = None
-    agent: Annotated[
-        wire.Identifier | None, wire.about("Agent making the call; absent: metadata.agent, else unknown")
-    ] = None
+    content_type: Annotated[str, about("Type of content being indexed")]
+    session_id: Annotated[str, present("Session or document identifier", wire.IDENTIFIER_CHARS)]
+    source: Annotated[str, present("Source file path or identifier", wire.SOURCE_CHARS)]
+    metadata: Annotated[MetadataFields | None, about("Metadata; further keys are stored, 16 KiB as JSON in all")] = None
+    agent: Annotated[wire.Identifier | None, about("Agent making the call; absent: metadata.agent, else unknown")] = (
+        None
+    )
     occurred_at: Annotated[
         wire.Instant | None,
-        wire.about("When it was said, decided or written; absent: the date that it states itself, else now"),
+        about("When it was said, decided or written; absent: the date that it states itself, else now"),
     ] = None
     supersedes: Annotated[
         list[wire.Identifier] | None,
-        wire.about("Ids of documents whose place it takes: they are hidden, and kept", max_length=MAX_LIKE),
+        about("Ids of documents whose place it takes: they are hidden, and kept", max_length=MAX_LIKE),
     ] = None
     reason: Annotated[
-        str | None, wire.about("Why it takes their place", max_length=wire.IDENTIFIER_CHARS, pattern=wire.PLAIN_PATTERN)
+        str | None, about("Why it takes their place", max_length=wire.IDENTIFIER_CHARS, pattern=wire.PLAIN_PATTERN)
     ] = None
     expires_at: Annotated[
-        wire.Instant | None, wire.about("When it is forgotten; absent: as before, for a new document never")
+        wire.Instant | None, about("When it is forgotten; absent: as before, for a new document never")
     ] = None
-    pinned: Annotated[
-        bool | None, wire.about("Kept although it expires or is old; absent: as before, at first not")
-    ] = None
-    force: Annotated[bool | None, wire.about("Store it although it was forgotten")] = None
-    project: Annotated[
-        wire.Identifier | None, wire.about("Project of the document; absent: the agents' own memory")
-    ] = None
+    pinned: Annotated[bool | None, about("Kept although it expires or is old; absent: as before, at first not")] = None
+    force: Annotated[bool | None, about("Store it although it was forgotten")] = None
+    project: Annotated[wire.Identifier | None, about("Project of the document; absent: the agents' own memory")] = None
     branch: wire.Branch = None
     path_hash: wire.RootHash = None
 
@@ -138,26 +133,26 @@ class IndexResponse(wire.WireResponse):
     """What became of the document."""
 
     success: bool
-    chunks_indexed: Annotated[wire.Count, wire.about("Number of chunks created and indexed")]
-    vector_ids: Annotated[list[str], wire.about("UUIDs of the vectors; empty while they are pending")]
-    latency_ms: Annotated[wire.Milliseconds, wire.about("Total indexing latency in milliseconds")]
-    document_id: Annotated[str, wire.about("Document ID")]
+    chunks_indexed: Annotated[wire.Count, about("Number of chunks created and indexed")]
+    vector_ids: Annotated[list[str], about("UUIDs of the vectors; empty while they are pending")]
+    latency_ms: Annotated[wire.Milliseconds, about("Total indexing latency in milliseconds")]
+    document_id: Annotated[str, about("Document ID")]
     status: Annotated[
         Literal["indexed", "unchanged", "replaced", "pending", "forgotten"],
-        wire.about(
+        about(
             "pending: stored, keyword search finds it, its vectors follow; forgotten: it was forgotten "
             "before, and nothing was stored"
         ),
     ]
-    warning: Annotated[str | None, wire.about("A warning to the writer")] = None
-    redactions: Annotated[dict[str, int] | None, wire.about("Number of masked secrets, by kind")] = None
-    duplicates_of: Annotated[list[str] | None, wire.about("Near-duplicates; nothing was dropped")] = None
+    warning: Annotated[str | None, about("A warning to the writer")] = None
+    redactions: Annotated[dict[str, int] | None, about("Number of masked secrets, by kind")] = None
+    duplicates_of: Annotated[list[str] | None, about("Near-duplicates; nothing was dropped")] = None
 
 
 class MessageTimeFields(wire.WireRequest):
     """When a message was said."""
 
-    start: Annotated[wire.Count, wire.about("The message's first character in the content, counted from 0")]
+    start: Annotated[wire.Count, about("The message's first character in the content, counted from 0")]
     at: wire.Instant
 
 
@@ -170,21 +165,21 @@ class BulkLine(IndexRequest):
     }
 
     content: Annotated[
-        str, wire.about("Content to index", min_length=1, max_length=BULK_CONTENT_CHARS, pattern=wire.CONTENT_PATTERN)
+        str, about("Content to index", min_length=1, max_length=BULK_CONTENT_CHARS, pattern=wire.CONTENT_PATTERN)
     ]
     from_file: Annotated[
-        wire.Flag, wire.about("The content is that of the file named by source, which alone identifies it")
+        wire.Flag, about("The content is that of the file named by source, which alone identifies it")
     ] = False
     message_times: Annotated[
         list[MessageTimeFields] | None,
-        wire.about(
+        about(
             "Times of a conversation's messages, where the content does not state them all; each stands up to the next",
             max_length=MAX_MESSAGES,
         ),
     ] = None
     like: Annotated[
         list[wire.Identifier] | None,
-        wire.about(
+        about(
             "Ids of documents with much of the same text, such as the file's earlier name: what they "
             "share is not embedded again",
             max_length=MAX_LIKE,
@@ -192,12 +187,12 @@ class BulkLine(IndexRequest):
     ] = None
 
     origin: Annotated[
-        wire.OriginName | None, wire.about("Whose words it is; absent: as its source and its speakers say")
+        wire.OriginName | None, about("Whose words it is; absent: as its source and its speakers say")
     ] = None
 
     defer_vectors: Annotated[
         wire.Flag,
-        wire.about(
+        about(
             "Store a new document at once and embed it in the background: its receipt is deferred, and "
             "keyword search finds it meanwhile"
         ),
@@ -208,13 +203,13 @@ class _Receipt(wire.WireResponse):
     """What became of one document."""
 
     status: str
-    line: Annotated[int | None, wire.about("Line of the stream, counted from 1", ge=1)] = None
+    line: Annotated[int | None, about("Line of the stream, counted from 1", ge=1)] = None
     source: str | None = None
     document_id: str | None = None
-    content_hash: Annotated[str | None, wire.about("Names this version of the document")] = None
+    content_hash: Annotated[str | None, about("Names this version of the document")] = None
     chunks_indexed: wire.Count | None = None
-    reason: Annotated[str | None, wire.about("Why it was rejected or deferred")] = None
-    retryable: Annotated[bool | None, wire.about("The fault was not the document's: send it again later")] = None
+    reason: Annotated[str | None, about("Why it was rejected or deferred")] = None
+    retryable: Annotated[bool | None, about("The fault was not the document's: send it again later")] = None
     details: list[Detail] | None = None
     warning: str | None = None
     redactions: dict[str, int] | None = None
@@ -226,7 +221,7 @@ class BulkReceipt(_Receipt):
 
     status: Annotated[
         Literal["indexed", "unchanged", "replaced", "deferred", "rejected", "forgotten"],
-        wire.about("deferred: stored and found by text, its vectors follow; forgotten: nothing was stored"),
+        about("deferred: stored and found by text, its vectors follow; forgotten: nothing was stored"),
     ]
 
 
@@ -235,12 +230,12 @@ class FileReceipt(_Receipt):
 
     status: Annotated[
         Literal["indexed", "unchanged", "replaced", "deferred", "rejected", "forgotten", "gone", "removed"],
-        wire.about("gone: the file is not there any more, its document is; removed: neither is"),
+        about("gone: the file is not there any more, its document is; removed: neither is"),
     ]
-    renamed_from: Annotated[str | None, wire.about("The file's earlier name")] = None
-    content_type: Annotated[str | None, wire.about("The kind of content that it was indexed as")] = None
+    renamed_from: Annotated[str | None, about("The file's earlier name")] = None
+    content_type: Annotated[str | None, about("The kind of content that it was indexed as")] = None
     left_out: Annotated[
-        dict[str, int] | None, wire.about("What else a conversation holds that no person or model said, by kind")
+        dict[str, int] | None, about("What else a conversation holds that no person or model said, by kind")
     ] = None
     is_skipped: Annotated[bool, Field(exclude=True)] = False
     """Rejected as what any folder holds, such as pictures."""
@@ -251,24 +246,24 @@ class HistoryReceipt(wire.WireResponse):
 
     status: Annotated[
         Literal["new", "grown", "unchanged", "deleted", "skipped", "rejected"],
-        wire.about(
+        about(
             "new: taken in, or found; grown: what was said since the last time; deleted: it was imported "
             "and deleted here since, and stays out; skipped: left out as asked, or without messages"
         ),
     ]
     client: str
-    session_id: Annotated[str | None, wire.about("The client's own name for it")] = None
-    project: Annotated[str | None, wire.about("Tag of the repository or folder that it ran in")] = None
+    session_id: Annotated[str | None, about("The client's own name for it")] = None
+    project: Annotated[str | None, about("Tag of the repository or folder that it ran in")] = None
     folder: str | None = None
     messages: wire.Count = 0
     documents: wire.Count = 0
     started_at: wire.Instant | None = None
     ended_at: wire.Instant | None = None
-    size: Annotated[wire.Count, wire.about("Bytes of the file, or of what a database has of it")] = 0
+    size: Annotated[wire.Count, about("Bytes of the file, or of what a database has of it")] = 0
     path: str = ""
-    reason: Annotated[str | None, wire.about("Why it was skipped or rejected")] = None
-    redactions: Annotated[dict[str, int] | None, wire.about("Secrets that were masked, by kind")] = None
-    left_out: Annotated[dict[str, int] | None, wire.about("What else it holds, by kind")] = None
+    reason: Annotated[str | None, about("Why it was skipped or rejected")] = None
+    redactions: Annotated[dict[str, int] | None, about("Secrets that were masked, by kind")] = None
+    left_out: Annotated[dict[str, int] | None, about("What else it holds, by kind")] = None
 
 
 MAX_VERSIONS = 5_000
@@ -280,14 +275,14 @@ class VersionsRequest(wire.WireRequest):
 
     versions: Annotated[
         dict[Annotated[str, Field(min_length=1, max_length=wire.IDENTIFIER_CHARS)], wire.Identifier],
-        wire.about("The contentHash of each document, by documentId", max_length=MAX_VERSIONS),
+        about("The contentHash of each document, by documentId", max_length=MAX_VERSIONS),
     ]
 
 
 class VersionsResponse(wire.WireResponse):
     """Which of them are not there."""
 
-    missing: Annotated[list[str], wire.about("Documents that are not stored, or not in this version")]
+    missing: Annotated[list[str], about("Documents that are not stored, or not in this version")]
 
 
 PATH_CHARS = 4096
@@ -302,11 +297,11 @@ class IndexFilesRequest(wire.WireRequest):
     for_programs: ClassVar[frozenset[str]] = frozenset({"include"})
 
     path: Annotated[
-        str, wire.present("File or folder; may begin with ~ or be relative to the working directory", PATH_CHARS)
+        str, present("File or folder; may begin with ~ or be relative to the working directory", PATH_CHARS)
     ]
     include: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=wire.SOURCE_CHARS)]] | None,
-        wire.about("Patterns of files to index although they look generated: *.lock", max_length=MAX_PATTERNS),
+        about("Patterns of files to index although they look generated: *.lock", max_length=MAX_PATTERNS),
     ] = None
 
 
@@ -321,15 +316,15 @@ class IndexFilesResponse(wire.WireResponse):
     """What became of the files so far."""
 
     status: Annotated[
-        Literal["done", "running"], wire.about("running: it continues; call again with the same path for the progress")
+        Literal["done", "running"], about("running: it continues; call again with the same path for the progress")
     ]
-    indexed: Annotated[wire.Count, wire.about("New documents")]
-    replaced: Annotated[wire.Count, wire.about("Documents that changed")]
-    unchanged: Annotated[wire.Count, wire.about("Unchanged documents")]
-    pending: Annotated[wire.Count, wire.about("Of the new and changed ones: stored, their vectors follow")]
-    rejected: Annotated[wire.Count, wire.about("Files that should have been read, and could not be")]
-    skipped: Annotated[wire.Count, wire.about("Files that are not text, or are generated")]
-    gone: Annotated[wire.Count, wire.about("Documents whose file is gone; they are still found")]
+    indexed: Annotated[wire.Count, about("New documents")]
+    replaced: Annotated[wire.Count, about("Documents that changed")]
+    unchanged: Annotated[wire.Count, about("Unchanged documents")]
+    pending: Annotated[wire.Count, about("Of the new and changed ones: stored, their vectors follow")]
+    rejected: Annotated[wire.Count, about("Files that should have been read, and could not be")]
+    skipped: Annotated[wire.Count, about("Files that are not text, or are generated")]
+    gone: Annotated[wire.Count, about("Documents whose file is gone; they are still found")]
     left_out: Annotated[
-        list[LeftOutFile], wire.about(f"Up to {MAX_NAMED} of the rejected, then of the skipped, with the reason")
+        list[LeftOutFile], about(f"Up to {MAX_NAMED} of the rejected, then of the skipped, with the reason")
     ]

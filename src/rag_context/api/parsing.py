@@ -45,6 +45,24 @@ class ErrorCode(StrEnum):
     OVERLOADED = "OVERLOADED"
 
 
+CODES: Mapping[int, ErrorCode] = {
+    400: ErrorCode.INVALID_INPUT,
+    401: ErrorCode.UNAUTHORIZED,
+    403: ErrorCode.FORBIDDEN,
+    404: ErrorCode.NOT_FOUND,
+    405: ErrorCode.METHOD_NOT_ALLOWED,
+    408: ErrorCode.REQUEST_TIMEOUT,
+    409: ErrorCode.CONFLICT,
+    413: ErrorCode.PAYLOAD_TOO_LARGE,
+    415: ErrorCode.UNSUPPORTED_MEDIA_TYPE,
+    429: ErrorCode.RATE_LIMITED,
+    431: ErrorCode.PAYLOAD_TOO_LARGE,
+    500: ErrorCode.INTERNAL_ERROR,
+    503: ErrorCode.SERVICE_UNAVAILABLE,
+}
+"""What a status says to programs, where the error is no more special."""
+
+
 class Detail(WireResponse):
     """One field and what is wrong with it."""
 

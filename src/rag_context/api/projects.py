@@ -9,6 +9,7 @@ from pydantic import Field
 from pydantic.json_schema import WithJsonSchema
 
 from rag_context.api import wire
+from rag_context.api.wire import about, whole
 
 PATH_CHARS = 4096
 Level = Literal["standard", "important", "critical"]
@@ -16,17 +17,16 @@ NullableText = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]}
 NullableFlag = Annotated[bool | None, WithJsonSchema({"type": ["boolean", "null"]})]
 NullableTime = Annotated[wire.UtcTime | None, WithJsonSchema({"type": ["string", "null"], "format": "date-time"})]
 DocumentPath = Annotated[str, Field(min_length=1, max_length=PATH_CHARS, pattern=wire.PRESENT_PATTERN)]
-NamedProject = Annotated[wire.Identifier | None, wire.about("Name of the project; absent: the one that you activated")]
-NamedBranch = Annotated[wire.Identifier | None, wire.about("Branch of the project, if several are stored")]
+NamedProject = Annotated[wire.Identifier | None, about("Name of the project; absent: the one that you activated")]
+NamedBranch = Annotated[wire.Identifier | None, about("Branch of the project, if several are stored")]
 NamedRoot = Annotated[
-    wire.PathHash | None,
-    wire.about("First 16 hex digits of the SHA-256 of the repository's root, if several have the name"),
+    wire.PathHash | None, about("First 16 hex digits of the SHA-256 of the repository's root, if several have the name")
 ]
 Handle = Annotated[
     wire.Identifier | None,
-    wire.about("activation that activate_project returned; for clients without a session of their own"),
+    about("activation that activate_project returned; for clients without a session of their own"),
 ]
-_Line = Annotated[int | None, wire.whole("First line, from 1; absent: the first", ge=1)]
+_Line = Annotated[int | None, whole("First line, from 1; absent: the first", ge=1)]
 
 
 class ProjectRequest(wire.PlainRequest):
@@ -65,15 +65,13 @@ class ActivateProjectRequest(ProjectRequest):
 
     config_path: Annotated[
         DocumentPath,
-        wire.about(
+        about(
             "Path of the project's configuration (.rag-context/config.json), or of a folder in the "
             "project, on the machine that this server runs on"
         ),
     ]
-    branch_name: Annotated[wire.Identifier | None, wire.about("Branch; absent: the one that is checked out")] = None
-    force: Annotated[wire.Flag, wire.about("Index the files as branch_name although another branch is checked out")] = (
-        False
-    )
+    branch_name: Annotated[wire.Identifier | None, about("Branch; absent: the one that is checked out")] = None
+    force: Annotated[wire.Flag, about("Index the files as branch_name although another branch is checked out")] = False
 
 
 class TypeCount(wire.PlainResponse):
@@ -81,7 +79,7 @@ class TypeCount(wire.PlainResponse):
 
     name: str
     doc_count: wire.Count
-    custom: Annotated[bool, wire.about("Whether the project itself declares the type")] = False
+    custom: Annotated[bool, about("Whether the project itself declares the type")] = False
 
 
 class ActivateProjectResponse(ProjectResponse):
@@ -90,20 +88,18 @@ class ActivateProjectResponse(ProjectResponse):
     status: Annotated[Literal["activated"], WithJsonSchema({"type": "string", "enum": ["activated"]})]
     doc_types: list[TypeCount]
     total_docs: wire.Count
-    activation: Annotated[str, wire.about("Handle of this activation; pass it on if your client has no session")]
-    complete: Annotated[
-        bool, wire.about("Whether all files are indexed; otherwise indexing continues in the background")
-    ]
-    warnings: Annotated[list[str], wire.about("Errors of single files; the others are indexed")]
+    activation: Annotated[str, about("Handle of this activation; pass it on if your client has no session")]
+    complete: Annotated[bool, about("Whether all files are indexed; otherwise indexing continues in the background")]
+    warnings: Annotated[list[str], about("Errors of single files; the others are indexed")]
 
 
 class DeleteDocumentsRequest(ProjectRequest):
     """Whose documents to take out of the index; the files stay."""
 
-    project_name: Annotated[wire.Identifier, wire.about("Name of the project")]
-    branch_name: Annotated[wire.Identifier | None, wire.about("Only this branch; absent: all")] = None
-    path_hash: Annotated[wire.PathHash | None, wire.about("Only the repository with this hash; absent: all")] = None
-    dry_run: Annotated[wire.Flag, wire.about("Only report what would be deleted, and delete nothing")] = False
+    project_name: Annotated[wire.Identifier, about("Name of the project")]
+    branch_name: Annotated[wire.Identifier | None, about("Only this branch; absent: all")] = None
+    path_hash: Annotated[wire.PathHash | None, about("Only the repository with this hash; absent: all")] = None
+    dry_run: Annotated[wire.Flag, about("Only report what would be deleted, and delete nothing")] = False
     activation: Handle = None
 
 
@@ -126,15 +122,15 @@ class ListProjectsRequest(ProjectRequest):
 class ListedProject(ProjectResponse):
     """A project, on one branch, at one place."""
 
-    documents: Annotated[wire.Count, wire.about("How many are indexed, external ones not counted")]
-    last_used: Annotated[NullableTime, wire.about("When it was activated or asked last; null: not known")] = None
-    path: Annotated[NullableText, wire.about("Root of its repository on the server; null: no files")] = None
-    exists: Annotated[NullableFlag, wire.about("Whether its files and its branch are there; null: not known")] = None
-    followed: Annotated[bool, wire.about("Whether the index follows its files now")]
+    documents: Annotated[wire.Count, about("How many are indexed, external ones not counted")]
+    last_used: Annotated[NullableTime, about("When it was activated or asked last; null: not known")] = None
+    path: Annotated[NullableText, about("Root of its repository on the server; null: no files")] = None
+    exists: Annotated[NullableFlag, about("Whether its files and its branch are there; null: not known")] = None
+    followed: Annotated[bool, about("Whether the index follows its files now")]
     removed_after: Annotated[
-        NullableTime, wire.about("When it is removed unless its files come back or it is used; null: never")
+        NullableTime, about("When it is removed unless its files come back or it is used; null: never")
     ] = None
-    warnings: Annotated[list[str], wire.about("Why the index may not be as the files are")]
+    warnings: Annotated[list[str], about("Why the index may not be as the files are")]
 
 
 class ListProjectsResponse(NullsResponse):
@@ -146,9 +142,9 @@ class ListProjectsResponse(NullsResponse):
 class ReadDocumentRequest(InProjectRequest):
     """A document, or some of its lines."""
 
-    path: Annotated[DocumentPath, wire.about("Path of the document, relative to the docs folder")]
+    path: Annotated[DocumentPath, about("Path of the document, relative to the docs folder")]
     start_line: _Line = None
-    end_line: Annotated[_Line, wire.about("Last line; absent: as much as fits into one reply")] = None
+    end_line: Annotated[_Line, about("Last line; absent: as much as fits into one reply")] = None
 
 
 class ReadDocumentResponse(ProjectResponse):
@@ -161,26 +157,26 @@ class ReadDocumentResponse(ProjectResponse):
     document_id: str
     doc_type: str
     promotion_level: Level
-    content: Annotated[str, wire.about("The lines; over MCP they are the text beside the structured content")] = ""
+    content: Annotated[str, about("The lines; over MCP they are the text beside the structured content")] = ""
     start_line: Annotated[int, Field(ge=1)]
-    end_line: Annotated[int, wire.about("Last line of the reply; if truncated is true, more lines follow", ge=0)]
+    end_line: Annotated[int, about("Last line of the reply; if truncated is true, more lines follow", ge=0)]
     total_lines: wire.Count
-    truncated: Annotated[bool, wire.about("Whether the reply ends before the last requested line")]
-    superseded_by: Annotated[list[str], wire.about("Paths of the documents that replace it")]
+    truncated: Annotated[bool, about("Whether the reply ends before the last requested line")]
+    superseded_by: Annotated[list[str], about("Paths of the documents that replace it")]
 
 
 class IndexDocumentRequest(InProjectRequest):
     """A file to index now."""
 
-    path: Annotated[DocumentPath, wire.about("Path of the document, relative to the docs folder")]
+    path: Annotated[DocumentPath, about("Path of the document, relative to the docs folder")]
 
 
 class IndexDocumentResponse(ProjectResponse):
     """What became of it."""
 
-    status: Annotated[Literal["indexed", "pending"], wire.about("pending: keyword search finds it, its vectors follow")]
+    status: Annotated[Literal["indexed", "pending"], about("pending: keyword search finds it, its vectors follow")]
     path: str
-    embedding_dimensions: Annotated[int, wire.about("Length of its vectors; 0 while there are none", ge=0)]
+    embedding_dimensions: Annotated[int, about("Length of its vectors; 0 while there are none", ge=0)]
     warnings: list[str]
 
 
@@ -193,14 +189,12 @@ class DocType(wire.PlainResponse):
 
     name: str
     description: str
-    folder: Annotated[str, wire.about("Folder below the docs folder whose documents are of this type")]
+    folder: Annotated[str, about("Folder below the docs folder whose documents are of this type")]
     schema_: Annotated[
-        dict[str, Any],
-        wire.about("JSON Schema of the front matter", alias="schema"),
-        WithJsonSchema({"type": "object"}),
+        dict[str, Any], about("JSON Schema of the front matter", alias="schema"), WithJsonSchema({"type": "object"})
     ]
     doc_count: wire.Count
-    custom: Annotated[bool, wire.about("Whether the project itself declares the type")] = False
+    custom: Annotated[bool, about("Whether the project itself declares the type")] = False
 
 
 class ListDocTypesResponse(ProjectResponse):
@@ -213,7 +207,7 @@ class ListDocTypesResponse(ProjectResponse):
 class UpdatePromotionLevelRequest(InProjectRequest):
     """How much a document matters from now on."""
 
-    document_path: Annotated[DocumentPath, wire.about("Path of the document, relative to the docs folder")]
+    document_path: Annotated[DocumentPath, about("Path of the document, relative to the docs folder")]
     promotion_level: Level
 
 

@@ -6,11 +6,12 @@ from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 
 from rag_context.api import wire
+from rag_context.api.wire import about, present, whole
 from rag_context.domain.documents import FILTERED, Cursor
 from rag_context.errors import FieldError, InvalidInputError
 
-DocumentId = Annotated[wire.Identifier, wire.about("The document's id, as searches and lists return it")]
-Readiness = Annotated[Literal["indexed", "pending"], wire.about("pending: keyword search finds it, its vectors follow")]
+DocumentId = Annotated[wire.Identifier, about("The document's id, as searches and lists return it")]
+Readiness = Annotated[Literal["indexed", "pending"], about("pending: keyword search finds it, its vectors follow")]
 
 
 class GetRequest(wire.TenantRequest):
@@ -22,8 +23,8 @@ class GetRequest(wire.TenantRequest):
 class RetrievalStats(wire.WireResponse):
     """How often searches returned a document."""
 
-    query_count: Annotated[wire.Count, wire.about("Searches that returned a passage of it")]
-    last_retrieved: Annotated[wire.UtcTime | None, wire.about("When the last of them was; absent: never")] = None
+    query_count: Annotated[wire.Count, about("Searches that returned a passage of it")]
+    last_retrieved: Annotated[wire.UtcTime | None, about("When the last of them was; absent: never")] = None
 
 
 class GetResponse(wire.WireResponse):
@@ -31,7 +32,7 @@ class GetResponse(wire.WireResponse):
 
     document_id: str
     title: str
-    content: Annotated[str, wire.about("The whole text, as it was stored")]
+    content: Annotated[str, about("The whole text, as it was stored")]
     content_type: str
     session_id: str
     source: str
@@ -40,12 +41,12 @@ class GetResponse(wire.WireResponse):
     metadata: wire.ReturnedMetadata
     origin: wire.OriginName = "unknown"
     status: Readiness
-    chunks: Annotated[wire.Count, wire.about("Number of its chunks")]
+    chunks: Annotated[wire.Count, about("Number of its chunks")]
     retrieval_stats: RetrievalStats
-    expires_at: Annotated[wire.UtcTime | None, wire.about("When it is forgotten")] = None
-    pinned: Annotated[bool | None, wire.about("Whether it is kept although it expires or is old")] = None
-    superseded_by: Annotated[str | None, wire.about("The document that took its place")] = None
-    reason: Annotated[str | None, wire.about("Why it was corrected")] = None
+    expires_at: Annotated[wire.UtcTime | None, about("When it is forgotten")] = None
+    pinned: Annotated[bool | None, about("Whether it is kept although it expires or is old")] = None
+    superseded_by: Annotated[str | None, about("The document that took its place")] = None
+    reason: Annotated[str | None, about("Why it was corrected")] = None
 
 
 MAX_LISTED = 100
@@ -63,33 +64,30 @@ class ListRequest(wire.TenantRequest, wire.DeclaredRequest, declared=_FILTERS, b
         {"agents", "as_of", "content_type", "facets", "min_trust", "until", "branch", "path_hash", *FILTERED}
     )
 
-    limit: Annotated[int, wire.whole("Maximum number of documents", DEFAULT_LISTED, ge=1, le=MAX_LISTED)] = (
-        DEFAULT_LISTED
-    )
+    limit: Annotated[int, whole("Maximum number of documents", DEFAULT_LISTED, ge=1, le=MAX_LISTED)] = DEFAULT_LISTED
     cursor: Annotated[
         str | None,
-        wire.about(
+        about(
             "nextCursor of the page before; absent: the first page",
             min_length=1,
             max_length=CURSOR_CHARS,
             pattern=wire.PLAIN_PATTERN,
         ),
     ] = None
-    content_type: Annotated[str | None, wire.about("Only documents of this content type")] = None
-    session_id: Annotated[wire.Identifier | None, wire.about("Only documents of this session")] = None
+    content_type: Annotated[str | None, about("Only documents of this content type")] = None
+    session_id: Annotated[wire.Identifier | None, about("Only documents of this session")] = None
     agents: wire.Agents = None
     tags: wire.AllTags = None
     source: wire.OfSource = None
     since: wire.Since = None
     until: wire.Until = None
     as_of: Annotated[
-        wire.Instant | None,
-        wire.about("Only what was said or written by this moment, inclusive (RFC 3339 with offset)"),
+        wire.Instant | None, about("Only what was said or written by this moment, inclusive (RFC 3339 with offset)")
     ] = None
     min_trust: wire.MinTrust = None
-    facets: Annotated[
-        bool, wire.about("Also count all that pass the filter, by their fields"), wire.Otherwise(False)
-    ] = False
+    facets: Annotated[bool, about("Also count all that pass the filter, by their fields"), wire.Otherwise(False)] = (
+        False
+    )
 
 
 class ListedDocument(wire.WireResponse):
@@ -118,7 +116,7 @@ class SessionCount(wire.WireResponse):
 
     session_id: str
     count: wire.Count
-    last: Annotated[wire.UtcTime, wire.about("When the last of them was said or written")]
+    last: Annotated[wire.UtcTime, about("When the last of them was said or written")]
     agents: list[str]
     content_types: list[str]
     tags: list[str]
@@ -128,24 +126,24 @@ class Facets(wire.WireResponse):
     """How many documents pass the filter, and how many of them have each value, at most `MOST_VALUES` of them."""
 
     total: wire.Count
-    content_types: Annotated[dict[str, int], wire.about("Most documents first, here and below")]
+    content_types: Annotated[dict[str, int], about("Most documents first, here and below")]
     agents: dict[str, int]
     tags: dict[str, int]
-    days: Annotated[dict[str, int], wire.about("By the day (UTC) they were said or written; latest first")]
-    sessions: Annotated[list[SessionCount], wire.about("The latest first")]
-    session_count: Annotated[wire.Count, wire.about("How many sessions there are in all")]
+    days: Annotated[dict[str, int], about("By the day (UTC) they were said or written; latest first")]
+    sessions: Annotated[list[SessionCount], about("The latest first")]
+    session_count: Annotated[wire.Count, about("How many sessions there are in all")]
 
 
 class ListResponse(wire.WireResponse):
     """One page."""
 
-    documents: Annotated[list[ListedDocument], wire.about("Newest first")]
-    next_cursor: Annotated[str | None, wire.about("Cursor of the next page; absent on the last page")] = None
+    documents: Annotated[list[ListedDocument], about("Newest first")]
+    next_cursor: Annotated[str | None, about("Cursor of the next page; absent on the last page")] = None
     facets: Annotated[
-        Facets | None, wire.about("Counts; only if asked for, and of more than 5000 documents up to one change behind")
+        Facets | None, about("Counts; only if asked for, and of more than 5000 documents up to one change behind")
     ] = None
     warning: Annotated[
-        str | None, wire.about("Which values of the filter no document has, with near ones; only if none passes")
+        str | None, about("Which values of the filter no document has, with near ones; only if none passes")
     ] = None
 
 
@@ -177,18 +175,16 @@ class SimilarRequest(wire.TenantRequest):
     """Like which document."""
 
     document_id: DocumentId
-    limit: Annotated[int, wire.whole("Maximum number of documents", DEFAULT_SIMILAR, ge=1, le=MAX_SIMILAR)] = (
-        DEFAULT_SIMILAR
-    )
+    limit: Annotated[int, whole("Maximum number of documents", DEFAULT_SIMILAR, ge=1, le=MAX_SIMILAR)] = DEFAULT_SIMILAR
 
 
 class SimilarDocument(wire.WireResponse):
     """A document, with the passage of it that comes nearest."""
 
     document_id: str
-    score: Annotated[wire.Score, wire.about("Similarity; comparable between answers of the same method")]
+    score: Annotated[wire.Score, about("Similarity; comparable between answers of the same method")]
     title: str
-    content: Annotated[str, wire.about("Its nearest passage")]
+    content: Annotated[str, about("Its nearest passage")]
     content_type: str
     session_id: str
     source: str
@@ -202,10 +198,10 @@ class SimilarResponse(wire.WireResponse):
     """The documents, nearest first, with a label that says how they were found."""
 
     results: list[SimilarDocument]
-    method: Annotated[Literal["vector", "text"], wire.about("vector: vector search; text: keyword search")]
-    fallback: Annotated[bool, wire.about("Whether keyword search had to replace vector search")]
-    fallback_level: Annotated[int, wire.about("1=vector search, 2=keyword search", ge=1, le=2)]
-    warning: Annotated[str | None, wire.about("Why the answer is degraded")] = None
+    method: Annotated[Literal["vector", "text"], about("vector: vector search; text: keyword search")]
+    fallback: Annotated[bool, about("Whether keyword search had to replace vector search")]
+    fallback_level: Annotated[int, about("1=vector search, 2=keyword search", ge=1, le=2)]
+    warning: Annotated[str | None, about("Why the answer is degraded")] = None
 
 
 MAX_DELETED = 10_000
@@ -220,18 +216,18 @@ class DeleteRequest(wire.TenantRequest, wire.ChoiceRequest):
 
     exactly_one_of: ClassVar[tuple[str, ...]] = ("document_id", "source", "session_id")
 
-    document_id: Annotated[wire.Identifier | None, wire.about("The document with this id")] = None
-    source: Annotated[str | None, wire.present("All documents of exactly this source", wire.SOURCE_CHARS)] = None
-    session_id: Annotated[wire.Identifier | None, wire.about("All documents of this session")] = None
-    dry_run: Annotated[wire.Flag, wire.about("Only report what would be deleted, and delete nothing")] = False
-    confirm: Annotated[
-        wire.Flag, wire.about(f"Needed for more than {MANY} documents at once, or more than half of all")
-    ] = False
+    document_id: Annotated[wire.Identifier | None, about("The document with this id")] = None
+    source: Annotated[str | None, present("All documents of exactly this source", wire.SOURCE_CHARS)] = None
+    session_id: Annotated[wire.Identifier | None, about("All documents of this session")] = None
+    dry_run: Annotated[wire.Flag, about("Only report what would be deleted, and delete nothing")] = False
+    confirm: Annotated[wire.Flag, about(f"Needed for more than {MANY} documents at once, or more than half of all")] = (
+        False
+    )
 
 
 class DeleteResponse(wire.WireResponse):
     """What is gone, or would be."""
 
-    deleted_count: Annotated[wire.Count, wire.about("Number of deleted documents, or of those to delete")]
-    document_ids: Annotated[list[str], wire.about("Their ids, oldest first")]
+    deleted_count: Annotated[wire.Count, about("Number of deleted documents, or of those to delete")]
+    document_ids: Annotated[list[str], about("Their ids, oldest first")]
     dry_run: bool

@@ -15,7 +15,7 @@ from rag_context.api.handlers import CallContext
 from rag_context.api.index import BulkLine, VersionsRequest
 from rag_context.api.maintenance import BareHealth
 from rag_context.api.operations import Access
-from rag_context.api.parsing import ErrorCode, read_fields, read_json
+from rag_context.api.parsing import read_fields, read_json
 from rag_context.client.address import CHALLENGE, proof_of
 from rag_context.domain.journal import acting
 from rag_context.memory.service import Service
@@ -134,7 +134,7 @@ class _Handlers:
         name = scope["path_params"]["name"]
         tool = self._tools.get(name)
         if tool is None:
-            raise requests.RequestRejectedError(404, ErrorCode.NOT_FOUND, f"Tool {name[:NAME_CHARS]} not found")
+            raise requests.RequestRejectedError(404, f"Tool {name[:NAME_CHARS]} not found")
         requests.require(tool.access, opened)
         request = await _read_request(tool, opened, scope, receive)
         may = opened.caller is not None and opened.caller.access.allows(Access.WRITE)
@@ -167,7 +167,7 @@ class _Handlers:
 
     async def _ready(self, _scope: Scope, _receive: Receive) -> requests.Reply:
         if not await self._service.ready():
-            raise requests.RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after_s=1)
+            raise requests.RequestRejectedError(503, "Not ready yet", retry_after_s=1)
         return requests.Reply.json({"status": "ready"})
 
     async def _metrics(self, _scope: Scope, _receive: Receive) -> requests.Reply:
@@ -211,7 +211,7 @@ async def _read_request(tool: Tool[Any], opened: requests.HttpRequest, scope: Sc
     if tool.in_url and method in {"GET", "HEAD"}:
         return read_fields(tool.request, requests.query_fields(scope))
     allowed = "GET, HEAD, POST" if tool.in_url else "POST"
-    raise requests.RequestRejectedError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=allowed)
+    raise requests.RequestRejectedError(405, "Method not allowed", allow=allowed)
 
 
 logger = logging.getLogger(__name__)
@@ -244,7 +244,7 @@ class McpMount:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if not self._running:
-            raise requests.RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after_s=1)
+            raise requests.RequestRejectedError(503, "Not ready yet", retry_after_s=1)
         # One request that gives up must not take the opening from the others.
         endpoint = await asyncio.shield(self._opened())
         await endpoint(scope, receive, send)

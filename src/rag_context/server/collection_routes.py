@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope
 
 from rag_context.api.handlers import CallContext, Handler
 from rag_context.api.operations.routes import ROUTES, Route
-from rag_context.api.parsing import ErrorCode, read_fields, read_json
+from rag_context.api.parsing import read_fields, read_json
 from rag_context.api.wire import WireRequest, WireResponse, id_problem, name_problem
 from rag_context.collections.collection_service import CollectionService
 from rag_context.collections.provider_connections import CollectionRef
@@ -97,9 +97,7 @@ class _BodyBudget:
         announced = request.headers.get(b"content-length", b"").strip()
         size = min(int(announced[:20]), self._largest) if announced.isdigit() else self._largest
         if size > self._left:
-            raise requests.RequestRejectedError(
-                503, ErrorCode.SERVICE_UNAVAILABLE, "Too many large requests at once", retry_after_s=1
-            )
+            raise requests.RequestRejectedError(503, "Too many large requests at once", retry_after_s=1)
         # Counted as announced, before a byte is read: bodies that grow at the same time would exceed it together.
         self._left -= size
         try:
@@ -115,13 +113,11 @@ def matched(method: str, raw_path: bytes) -> tuple[Route[Any], Mapping[str, str]
     alike = (*_BY_SHAPE.get((len(steps), ""), ()), *_BY_SHAPE.get((len(steps), steps[-1]), ()))
     fitting = {route.method: (route, names) for route in alike if (names := route.names_in(steps)) is not None}
     if not fitting:
-        raise requests.RequestRejectedError(404, ErrorCode.NOT_FOUND, "Not found")
+        raise requests.RequestRejectedError(404, "Not found")
     method = "GET" if method == "HEAD" else method
     if method not in fitting:
         allowed = sorted({*fitting, *({"HEAD"} if "GET" in fitting else ())})
-        raise requests.RequestRejectedError(
-            405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=", ".join(allowed)
-        )
+        raise requests.RequestRejectedError(405, "Method not allowed", allow=", ".join(allowed))
     return fitting[method]
 
 

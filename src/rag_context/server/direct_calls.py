@@ -7,7 +7,7 @@ from starlette.types import Message
 
 from rag_context.api.handlers import CallContext
 from rag_context.api.index import BulkLine, VersionsRequest
-from rag_context.api.parsing import ErrorCode, ErrorResponse, read_json
+from rag_context.api.parsing import ErrorResponse, read_json
 from rag_context.api.wire import Vocabulary, WireResponse
 from rag_context.client.call import Batch, Call
 from rag_context.client.errors import ClientError
@@ -86,12 +86,12 @@ class DirectCalls:
             name = unquote(path.removeprefix(_TOOLS))
             tool = self._tools.get(name)
             if tool is None:
-                raise RequestRejectedError(404, ErrorCode.NOT_FOUND, f"Tool {name} not found")
+                raise RequestRejectedError(404, f"Tool {name} not found")
             return await tool.run(read_json(tool.request, call.body or b"{}"), context)
         if path == _VERSIONS:
             return await self._service.missing(read_json(VersionsRequest, call.body or b"{}"))
         if self._collections is None:
-            raise RequestRejectedError(404, ErrorCode.NOT_FOUND, "Not found")
+            raise RequestRejectedError(404, "Not found")
         route, names = matched(call.method, path.encode())
         fields = read_query(route, names, dict(parse_qsl(query, keep_blank_values=True)))
         return await self._collections.perform(route, names, fields, call.body, context)

@@ -78,8 +78,8 @@ def _check_name(requested: str, name: str) -> None:
     if requested.lower().rpartition("/")[2] != name.lower().rpartition("/")[2]:
         raise requests.RequestRejectedError(
             404,
-            ErrorCode.MODEL_NOT_FOUND,
             f"The model {requested[:NAME_CHARS]!r} does not exist here; this server has {name!r} only",
+            code=ErrorCode.MODEL_NOT_FOUND,
         )
 
 
@@ -158,7 +158,7 @@ class EmbeddingApp:
 
     async def _ready(self, _scope: Scope, _receive: Receive) -> requests.Reply:
         if not await self._works():
-            raise requests.RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after_s=1)
+            raise requests.RequestRejectedError(503, "Not ready yet", retry_after_s=1)
         return requests.Reply.json({"status": "ready"})
 
     async def _works(self) -> bool:

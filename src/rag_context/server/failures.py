@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_context import errors
 from rag_context.api.embeddings import OpenAiErrorResponse
-from rag_context.api.parsing import Detail, ErrorCode, ErrorResponse
+from rag_context.api.parsing import CODES, Detail, ErrorCode, ErrorResponse
 from rag_context.api.search import SearchFailedError, SearchFailure
 from rag_context.api.wire import WireResponse
 from rag_context.logs import REQUEST_ID
@@ -36,11 +36,7 @@ from rag_context.tracing import NOT_RECORDED, TraceSpan, server_span
 logger = logging.getLogger(__name__)
 _PLACE = re.compile(r"/(?:tools/)?[^/]{0,128}")
 
-_HTTP = {
-    404: (ErrorCode.NOT_FOUND, "Not found"),
-    405: (ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed"),
-    413: (ErrorCode.PAYLOAD_TOO_LARGE, "Request body too large"),
-}
+_HTTP = {404: "Not found", 405: "Method not allowed", 413: "Request body too large"}
 _PROJECT_STATUS = {"PROJECT_NOT_ACTIVATED": 409, "DOCUMENT_NOT_FOUND": 404, "FILE_SYSTEM_ERROR": 503}
 _STRICT_STATUS = {"CIRCUIT_OPEN": 429, "SERVICE_UNAVAILABLE": 503}
 OPENAI_PREFIX = "/v1/"
@@ -67,59 +63,62 @@ class FailureReport:
 
 def failure_of(error: Exception, request_id: str) -> FailureReport:
     """What `error` means to a caller. An error that is not ours is logged, and reported as 500."""
+
+    def report(
+        status: int,
+        sentence: str = str(error),
+        *,
+        code: ErrorCode | None = None,
+        details: tuple[errors.FieldError, ...] = (),
+        wait: int | None = None,
+        headers: _Headers = (),
+    ) -> FailureReport:
+        return FailureReport(status, error_body(status, sentence, request_id, code, details), wait, headers)
+
     match error:
         case SearchFailedError():
             return FailureReport(_STRICT_STATUS[error.failure.code], error.failure, retry_after(error.retry_after_s))
         case RequestRejectedError():
-            body = error_body(error.status, error.code, str(error), request_id)
-            return FailureReport(error.status, body, error.retry_after_s, error.headers)
+            return report(error.status, code=error.code, wait=error.retry_after_s, headers=error.headers)
         case errors.InvalidInputError():
-            return _failure(400, ErrorCode.INVALID_INPUT, str(error), request_id, error.details)
+            return report(400, details=error.details)
         case ProjectError():
-            status = _PROJECT_STATUS.get(error.code, 400)
-            return _failure(status, ErrorCode(error.code), str(error), request_id, error.details)
+            return report(_PROJECT_STATUS.get(error.code, 400), code=ErrorCode(error.code), details=error.details)
         case errors.NotFoundError():
-            return _failure(404, ErrorCode.NOT_FOUND, str(error), request_id)
+            return report(404)
         case errors.ForbiddenError():
-            return _failure(403, ErrorCode.FORBIDDEN, str(error), request_id)
+            return report(403)
         case errors.ConflictError() | errors.ForeignDataError():
-            return _failure(409, ErrorCode.CONFLICT, str(error), request_id)
+            return report(409)
         case errors.OverloadedError():
-            body = error_body(503, ErrorCode.OVERLOADED, str(error), request_id)
-            return FailureReport(503, body, retry_after(error.retry_after_s))
+            return report(503, code=ErrorCode.OVERLOADED, wait=retry_after(error.retry_after_s))
         case errors.BackendError():
             log_failure(logger, error)
             # What a plug-in raised says nothing about a database, and its author needs to know whose fault it is.
-            sentence = (
-                str(error) if isinstance(error, errors.ProviderFailedError) else component_sentence(error.component)
-            )
-            wait = error.retry_after_s if isinstance(error, errors.BackendUnavailableError) else None
-            return FailureReport(
-                503, error_body(503, ErrorCode.SERVICE_UNAVAILABLE, sentence, request_id), retry_after(wait)
+            is_plugin = isinstance(error, errors.ProviderFailedError)
+            seconds = error.retry_after_s if isinstance(error, errors.BackendUnavailableError) else None
+            return report(
+                503, str(error) if is_plugin else component_sentence(error.component), wait=retry_after(seconds)
             )
         case HTTPException() if error.status_code in _HTTP:
-            code, sentence = _HTTP[error.status_code]
             headers = tuple((k.lower().encode(), v.encode()) for k, v in (error.headers or {}).items())
-            body = error_body(error.status_code, code, sentence, request_id)
-            return FailureReport(error.status_code, body, headers=headers)
+            return report(error.status_code, _HTTP[error.status_code], headers=headers)
     logger.error("unexpected %s", type(error).__name__, exc_info=error)
-    return _failure(500, ErrorCode.INTERNAL_ERROR, "Internal server error", request_id)
-
-
-def _failure(
-    status: int, code: ErrorCode, message: str, request_id: str, details: tuple[errors.FieldError, ...] = ()
-) -> FailureReport:
-    return FailureReport(status, error_body(status, code, message, request_id, details))
+    return report(500, "Internal server error")
 
 
 def error_body(
-    status: int, code: ErrorCode, message: str, request_id: str, details: tuple[errors.FieldError, ...] = ()
+    status: int,
+    message: str,
+    request_id: str = "",
+    code: ErrorCode | None = None,
+    details: tuple[errors.FieldError, ...] = (),
 ) -> ErrorResponse:
     """An error in its one shape; 5xx tell the client to go on without context."""
     failed = status >= 500
     return ErrorResponse(
         error=message,
-        code=code,
+        code=code or CODES[status],
         details=Detail.list_of(details) or None,
         request_id=request_id,
         fallback=True if failed else None,
@@ -227,13 +226,13 @@ class RequestIdMiddleware:
     def _admit(self, scope: Scope) -> None:
         # A busy process is alive: an orchestrator that got 503 from /live would restart it.
         if self._running > self._max_requests and scope["path"] != "/live":
-            raise RequestRejectedError(503, ErrorCode.OVERLOADED, "Too many requests at once", retry_after_s=1)
+            raise RequestRejectedError(503, "Too many requests at once", code=ErrorCode.OVERLOADED, retry_after_s=1)
         headers = scope["headers"]
         # Of a header given twice this process and a proxy before it might each read another one.
         if len({name for name, _ in headers}) != len(headers):
             for single in _SINGLE:
                 if sum(name == single for name, _ in headers) > 1:
-                    raise RequestRejectedError(400, ErrorCode.INVALID_INPUT, f"Header {single.decode()} given twice")
+                    raise RequestRejectedError(400, f"Header {single.decode()} given twice")
 
 
 def _describe(traced: TraceSpan, scope: Scope, status: int) -> None:

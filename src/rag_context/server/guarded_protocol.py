@@ -49,7 +49,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Take the connection, unless there are too many."""
         super().connection_made(transport)
         if len(self.connections) > self.options.max_connections:
-            self._reject(503, ErrorCode.OVERLOADED, "Too many connections", b"retry-after: 1\r\n")
+            self._reject(503, "Too many connections", ErrorCode.OVERLOADED, b"retry-after: 1\r\n")
             return
         self._arm(self.options.head_timeout_s)
 
@@ -81,7 +81,7 @@ class GuardedProtocol(HttpToolsProtocol):
             # The parser reports a header once it is complete: one without an end would never be counted there.
             self._head_bytes += len(data)
             if self._head_bytes > self.options.head_bytes:
-                self._reject(431, ErrorCode.PAYLOAD_TOO_LARGE, _TOO_LARGE)
+                self._reject(431, _TOO_LARGE)
             elif self._timer is None:
                 self._arm(self.options.head_timeout_s)
         elif self.cycle.more_body and not self.cycle.response_complete:
@@ -119,9 +119,9 @@ class GuardedProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Answer what is not HTTP, or too much of it."""
         if self._parsed_bytes > self.options.head_bytes:
-            self._reject(431, ErrorCode.PAYLOAD_TOO_LARGE, _TOO_LARGE)
+            self._reject(431, _TOO_LARGE)
         else:
-            self._reject(400, ErrorCode.INVALID_INPUT, msg)
+            self._reject(400, msg)
 
     def _count(self, size: int) -> None:
         """A head that comes in one piece is counted by its parts. Raises: ValueError, which ends the parser."""
@@ -148,13 +148,13 @@ class GuardedProtocol(HttpToolsProtocol):
         elif not self._in_head and self.cycle.response_started:
             self.transport.close()
         elif self._head_bytes or not self._in_head:
-            self._reject(408, ErrorCode.REQUEST_TIMEOUT, "Request took too long")
+            self._reject(408, "Request took too long")
         # Nothing was sent at all, as when browsers open a connection in advance: no request, no response.
         else:
             self.transport.close()
 
-    def _reject(self, status: int, code: ErrorCode, message: str, header: bytes = b"") -> None:
-        body = error_body(status, code, message, "").to_json()
+    def _reject(self, status: int, message: str, code: ErrorCode | None = None, header: bytes = b"") -> None:
+        body = error_body(status, message, code=code).to_json()
         head = [STATUS_LINE[status], b"content-type: application/json\r\nconnection: close\r\n", header]
         head.append(b"content-length: %d\r\n\r\n" % len(body))
         self.transport.write(b"".join(head) + body)

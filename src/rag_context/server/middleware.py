@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_context.api.operations.routes import OPERATIONS, ROUTES
-from rag_context.api.parsing import ErrorCode
 from rag_context.server.failures import RequestIdMiddleware, retry_after
 from rag_context.server.options import ANYONE, LOOPBACK_NAMES, Caller, ServerOptions, identify
 from rag_context.server.pages import PAGE_PREFIX
@@ -100,14 +99,12 @@ class HostOriginMiddleware:
         host = (request.header(b"host") or "").lower()
         if not self._knows(_hostname(host)):
             raise RequestRejectedError(
-                403, ErrorCode.FORBIDDEN, "Host not allowed: add it to server.allowed_hosts if it is this server's name"
+                403, "Host not allowed: add it to server.allowed_hosts if it is this server's name"
             )
         origin = request.header(b"origin")
         if origin is not None and origin not in self._origins and not _same_site(origin.lower(), host):
             raise RequestRejectedError(
-                403,
-                ErrorCode.FORBIDDEN,
-                "Origin not allowed: this server answers its own pages and those of server.cors_origins only",
+                403, "Origin not allowed: this server answers its own pages and those of server.cors_origins only"
             )
 
     def _knows(self, name: str) -> bool:
@@ -191,11 +188,10 @@ class AuthMiddleware:
         if presented is not None:
             request.caller = await self._caller(presented, network)
             if request.caller.bounds is not None and not _WITHIN_BOUNDS.fullmatch(path):
-                raise RequestRejectedError(403, ErrorCode.FORBIDDEN, WHOLE)
+                raise RequestRejectedError(403, WHOLE)
         elif path not in OPEN_PATHS and not path.startswith((DISCOVERY, PAGE_PREFIX)):
             raise RequestRejectedError(
                 401,
-                ErrorCode.UNAUTHORIZED,
                 "API key required: send Authorization: Bearer KEY or X-API-Key: KEY",
                 www_authenticate=self._challenge,
             )
@@ -210,14 +206,12 @@ class AuthMiddleware:
         if wait := self._wrong.take(network):
             raise RequestRejectedError(
                 429,
-                ErrorCode.RATE_LIMITED,
                 f"Too many wrong API keys from this address: wait {retry_after(wait)} s",
                 retry_after_s=retry_after(wait),
             )
         separator = " " if self._tokens is None else ", "
         raise RequestRejectedError(
             401,
-            ErrorCode.UNAUTHORIZED,
             "API key not valid" if self._tokens is None else "API key or access token not valid",
             www_authenticate=f'{self._challenge}{separator}error="invalid_token"',
         )
@@ -239,9 +233,7 @@ class RateLimit:
                 f"key {caller.name}" if caller and has_key else str((scope.get("client") or ("",))[0])
             )
             if wait > 0:
-                raise RequestRejectedError(
-                    429, ErrorCode.RATE_LIMITED, "Too many requests", retry_after_s=retry_after(wait)
-                )
+                raise RequestRejectedError(429, "Too many requests", retry_after_s=retry_after(wait))
         await self._app(scope, receive, send)
 
 
@@ -311,11 +303,11 @@ async def _before(deadline: float, receive: Receive) -> Message:
         async with asyncio.timeout_at(deadline):
             return await receive()
     except TimeoutError:
-        raise RequestRejectedError(408, ErrorCode.REQUEST_TIMEOUT, "Request body took too long") from None
+        raise RequestRejectedError(408, "Request body took too long") from None
 
 
 def _too_large(limit: int) -> RequestRejectedError:
-    return RequestRejectedError(413, ErrorCode.PAYLOAD_TOO_LARGE, f"Request body too large (max {limit} bytes)")
+    return RequestRejectedError(413, f"Request body too large (max {limit} bytes)")
 
 
 def _network(scope: Scope) -> str:

@@ -61,7 +61,7 @@ def page_part(name: str, request: HttpRequest) -> Reply:
     """
     reply = _parts().get(name)
     if reply is None:
-        raise RequestRejectedError(404, ErrorCode.NOT_FOUND, "Not found")
+        raise RequestRejectedError(404, "Not found")
     etag = request.header(b"if-none-match")
     if etag is not None and etag.encode() == dict(reply.headers)[b"etag"]:
         return Reply(b"", 304, reply.media_type, reply.headers)
@@ -122,7 +122,7 @@ class Events:
         """Send a `state` event now and whenever the state has changed, until the client or the server goes."""
         request = read_fields(StatsRequest, query_fields(scope))
         if self._watchers >= MAX_WATCHERS:
-            raise RequestRejectedError(503, ErrorCode.OVERLOADED, "Too many watch already", retry_after_s=10)
+            raise RequestRejectedError(503, "Too many watch already", code=ErrorCode.OVERLOADED, retry_after_s=10)
         self._watchers += 1
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})

@@ -28,7 +28,6 @@ from rag_context.api.maintenance import ComponentHealth, HealthResponse
 from rag_context.api.operations import Access
 from rag_context.api.operations.memory import HEALTH, REINDEX
 from rag_context.api.operations.routes import OPERATIONS, ROUTES
-from rag_context.api.parsing import ErrorCode
 from rag_context.api.toolsets import Toolset
 from rag_context.domain.documents import Status
 from rag_context.memory.meters import METRICS
@@ -152,7 +151,7 @@ async def exchange(file: Path, scope: Scope, receive: Receive, send: Send) -> No
 
 def _unavailable(what: str) -> requests.RequestRejectedError:
     message = f"The worker that does this {what}: try again"
-    return requests.RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, message, retry_after_s=1)
+    return requests.RequestRejectedError(503, message, retry_after_s=1)
 
 
 async def _send_request(scope: Scope, receive: Receive, writer: asyncio.StreamWriter) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 from starlette.types import Receive, Scope, Send
 
 from rag_context.api.operations import Access
-from rag_context.api.parsing import ErrorCode
+from rag_context.api.parsing import CODES, ErrorCode
 from rag_context.domain.callers import CallerId
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.server.options import ANYONE, Caller
@@ -73,14 +73,20 @@ class ClientGoneError(Exception):
 
 
 class RequestRejectedError(Exception):
-    """A request is rejected, with this status, code and message."""
+    """A request is rejected, with this status and message, and the code of the status unless another one is given."""
 
     def __init__(
-        self, status: int, code: ErrorCode, message: str, *, retry_after_s: int | None = None, **headers: str
+        self,
+        status: int,
+        message: str,
+        *,
+        code: ErrorCode | None = None,
+        retry_after_s: int | None = None,
+        **headers: str,
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.code = code
+        self.code = code or CODES[status]
         self.retry_after_s = retry_after_s
         self.headers = tuple(
             (name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()
@@ -197,7 +203,7 @@ def query_fields(scope: Scope) -> dict[str, str]:
 def require(access: Access, opened: HttpRequest) -> None:
     """Reject a key that may do less."""
     if opened.caller is None or not opened.caller.access.allows(access):
-        raise RequestRejectedError(403, ErrorCode.FORBIDDEN, lacking(access))
+        raise RequestRejectedError(403, lacking(access))
 
 
 def lacking(access: Access) -> str:
@@ -214,4 +220,4 @@ def check_media_type(opened: HttpRequest, kinds: tuple[str, ...], advice: str) -
     charset = parameters.strip().removeprefix("charset=").strip('"')
     encoded = opened.header(b"content-encoding")
     if not fits or charset not in {"", "utf-8", "utf8"} or encoded not in {None, "identity"}:
-        raise RequestRejectedError(415, ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"{advice} (UTF-8, not compressed)")
+        raise RequestRejectedError(415, f"{advice} (UTF-8, not compressed)")

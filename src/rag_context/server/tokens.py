@@ -16,7 +16,6 @@ import httpx2
 import jwt
 
 from rag_context.api.operations import Access
-from rag_context.api.parsing import ErrorCode
 from rag_context.domain.callers import Bounds
 from rag_context.server.options import SCOPES, Caller, TrustedIssuer
 from rag_context.server.requests import RequestRejectedError
@@ -137,7 +136,6 @@ class AccessTokens:
         except _UnknownKeysError:
             raise RequestRejectedError(
                 503,
-                ErrorCode.SERVICE_UNAVAILABLE,
                 "The authorisation server does not say its keys: tokens cannot be checked now",
                 retry_after_s=round(LEAST_S),
             ) from None
@@ -150,7 +148,6 @@ class AccessTokens:
         if access is None:
             raise RequestRejectedError(
                 403,
-                ErrorCode.FORBIDDEN,
                 f"The token has none of the scopes {', '.join(SCOPES)}",
                 www_authenticate=f'{self._issuer.challenge}, error="insufficient_scope", scope="{next(iter(SCOPES))}"',
             )

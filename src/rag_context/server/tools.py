@@ -85,6 +85,6 @@ def _with_codes(operation: Operation[Any, Any], run: Handler) -> Handler:
             code = ErrorCode.EMBEDDING_SERVICE_ERROR if is_embedder else ErrorCode.DATABASE_ERROR
             wait = error.retry_after_s if isinstance(error, BackendUnavailableError) else None
             sentence = component_sentence(error.component)
-            raise RequestRejectedError(503, code, sentence, retry_after_s=retry_after(wait)) from error
+            raise RequestRejectedError(503, sentence, code=code, retry_after_s=retry_after(wait)) from error
 
     return run_with_codes

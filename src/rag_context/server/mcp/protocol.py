@@ -428,7 +428,7 @@ def _by_client(request: WireRequest, client: str | None) -> WireRequest:
 
 def _check_access(tool: Tool[Any], client: RequestContext) -> None:
     if not client.access.allows(tool.access):
-        raise RequestRejectedError(403, ErrorCode.FORBIDDEN, lacking(tool.access))
+        raise RequestRejectedError(403, lacking(tool.access))
 
 
 async def _roots(session: ServerSession) -> list[str] | None:

@@ -22,7 +22,6 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import Message, Receive, Scope, Send
 
 from rag_context.api.operations import Access
-from rag_context.api.parsing import ErrorCode
 from rag_context.api.toolsets import Toolset, Toolsets, toolsets_named
 from rag_context.server import requests
 from rag_context.server.mcp import messages
@@ -134,12 +133,10 @@ class McpEndpoint:
             return
         if scope["method"] != "POST":
             # A GET would open a stream for messages that answer no request: this server has none.
-            raise requests.RequestRejectedError(
-                405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow="POST, DELETE"
-            )
+            raise requests.RequestRejectedError(405, "Method not allowed", allow="POST, DELETE")
         kind = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
         if kind != _JSON:
-            raise requests.RequestRejectedError(415, ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"Send Content-Type: {_JSON}")
+            raise requests.RequestRejectedError(415, f"Send Content-Type: {_JSON}")
         toolsets = toolsets_named(requests.query_fields(scope).get("tools") or Toolset.MEMORY)
         session = _session_named(request)
         body = messages.negotiable(await requests.read_body(receive))
@@ -187,9 +184,7 @@ class McpEndpoint:
     async def _end_session(self, request: requests.HttpRequest, send: Send) -> None:
         session = _session_named(request)
         if session is None:
-            raise requests.RequestRejectedError(
-                400, ErrorCode.INVALID_INPUT, "Send the Mcp-Session-Id of the session to end"
-            )
+            raise requests.RequestRejectedError(400, "Send the Mcp-Session-Id of the session to end")
         ended = self._sessions.end(session, requests.caller_id(request).key)
         await (requests.Reply(b"", 200) if ended else _no_session()).send(send)
 
