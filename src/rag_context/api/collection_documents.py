@@ -52,8 +52,6 @@ class SubmittedDocument:
 
 @dataclass(frozen=True, slots=True)
 class SubmittedDocuments:
-    """All documents of a request, and what is wrong with them."""
-
     documents: tuple[SubmittedDocument, ...]
     problems: tuple[FieldError, ...]
     unembedded: tuple[int, ...]
@@ -96,7 +94,6 @@ def _unreadable(error: ValueError | RecursionError) -> str:
 
 
 def documents_of(items: Iterable[object], check_metadata: CheckMetadata) -> SubmittedDocuments:
-    """Check documents one by one. Raises: InvalidInputError."""
     reader = _DocumentsReader(check_metadata)
     for item in items:
         reader.read(item)
@@ -194,8 +191,6 @@ def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 @dataclass(slots=True)
 class _DocumentsReader:
-    """Checks documents and remembers what was wrong."""
-
     check_metadata: CheckMetadata
     position: int = 0
     documents: list[SubmittedDocument] = field(default_factory=list)

@@ -327,7 +327,6 @@ class QueryResponse(wire.PlainResponse):
 
 
 def page_size(requested: int) -> int:
-    """How many a page holds at most."""
     return min(requested, MAX_PAGE)
 
 

@@ -189,5 +189,4 @@ def read_header(line: bytes) -> ExportHeader:
 
 
 def read_line(kind: type[Line], line: bytes) -> Line:
-    """Read one line. Raises: InvalidInputError."""
     return read_json(kind, line)

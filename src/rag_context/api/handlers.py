@@ -36,8 +36,6 @@ async def ignore_progress(_done: int, _total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What an operation knows of its call, beside the request."""
-
     request_id: str
     on_progress: OnProgress = ignore_progress
     caller: CallerId = ANONYMOUS

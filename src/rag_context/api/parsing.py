@@ -71,7 +71,6 @@ class Detail(WireResponse):
 
     @classmethod
     def list_of(cls, errors: Sequence[FieldError]) -> list["Detail"]:
-        """The same on the wire."""
         return [cls.model_construct(field=error.field, message=error.message) for error in errors]
 
 
@@ -148,7 +147,6 @@ def read_fields(model: type[Request], fields: Mapping[str, Any]) -> Request:
 
 
 def invalid_input(model: type[WireRequest], error: ValidationError) -> InvalidInputError:
-    """The same failure in our words."""
     found = error.errors(include_url=False, include_context=True)
     problems = [FieldError(_path(item["loc"]), _message(model, item)) for item in found]
     return InvalidInputError(joined([problem.message for problem in problems]), problems[:MAX_DETAILS])

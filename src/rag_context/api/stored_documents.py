@@ -148,7 +148,6 @@ class ListResponse(wire.WireResponse):
 
 
 def write_cursor(position: Cursor) -> str:
-    """The cursor of a place in a list."""
     text = json.dumps([position.timestamp.isoformat(), position.id], ensure_ascii=False, separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 

@@ -8,8 +8,6 @@ from rag_context.errors import InvalidInputError
 
 
 class Toolset(StrEnum):
-    """Tools that are offered together."""
-
     MEMORY = "memory"
     OPERATIONS = "operations"
     PROJECTS = "projects"

@@ -86,7 +86,6 @@ def about(text: str | None, **rules: Any) -> Any:
 
 
 def one_of(values: tuple[str, ...]) -> Any:
-    """The type of a string that is one of `values`."""
     return Literal[values]
 
 
@@ -123,7 +122,6 @@ class WireRequest(BaseModel):
 
     @classmethod
     def unlisted(cls) -> frozenset[str]:
-        """The names of `for_programs` on the wire."""
         return frozenset(".".join(map(to_camel, name.split("."))) for name in cls.for_programs)
 
     @classmethod
@@ -207,8 +205,6 @@ class Otherwise:
     default: Any
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Wrap the field's schema so that null passes and becomes the default."""
-
         def fill(value: Any) -> Any:
             return self.default if value is None else value
 

@@ -24,8 +24,6 @@ from rag_context.wiring.opening import open_adopting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptOptions(Options):
-    """What to take over."""
-
     mongodb: Annotated[str | None, typer.Option(metavar="URI", help="A MongoDB whose documents are taken over.")] = None
     qdrant: Annotated[str | None, typer.Option(metavar="URL", help="A Qdrant whose points are taken over.")] = None
     chroma: Annotated[str | None, typer.Option(metavar="URL|FOLDER", help="A Chroma whose rows are taken over.")] = None

@@ -19,8 +19,6 @@ from rag_context.wiring.backups import back_up, restore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupOptions(Options):
-    """Where a backup goes, and what it holds beside the data."""
-
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The backup; - is stdout.")]
     with_configuration: Annotated[
         bool,
@@ -30,8 +28,6 @@ class BackupOptions(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOptions(Options):
-    """Which backup comes back, and what becomes of what is there."""
-
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `backup` wrote; - is stdin.")]
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Set aside what the data directory holds, in a folder of it.")

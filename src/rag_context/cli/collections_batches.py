@@ -41,16 +41,12 @@ _PLACE = re.compile(r"documents\[(\d+)\]")
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A document as it stands in the file."""
-
     number: int
     text: bytes
 
 
 @dataclass(slots=True)
 class _Summary:
-    """What became of the lines."""
-
     rejected: InvalidLines
     stored: int = 0
     without_vector: int = 0
@@ -119,7 +115,6 @@ def _line_named(batch: Sequence[_Line], place: re.Match[str]) -> str:
 
 
 def _wrong(error: InvalidInputError) -> dict[int, str]:
-    """What is wrong with which document of a batch."""
     found: dict[int, str] = {}
     for detail in error.details:
         place = _PLACE.match(detail.field)
@@ -184,7 +179,6 @@ _DOING = {copying.Stage.COMPARE: "Comparing", copying.Stage.COPY: "Copying", cop
 
 
 def run_copy(options: Options, what: Copy) -> ExitCode:
-    """Copy, and say what it came to."""
     console = Console()
     settings = options.load_available().settings
     configure_logging("error")

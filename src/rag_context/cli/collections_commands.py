@@ -62,8 +62,6 @@ def _command(
 
 
 def _run(route: Route[Response], fields: Fields, options: Options, show: Callable[[Response, Console], None]) -> None:
-    """Call an address with the fields that were typed, and print the response."""
-
     async def response() -> Response:
         async with open_client(options.load_available()) as client:
             return await client.send(route, fields)

@@ -172,7 +172,6 @@ class Command(TyperCommand):
         self.help = unwrapped(self.help)
 
     def get_params(self, ctx: Any) -> Any:
-        """The parameters, shown plainly."""
         return plain(super().get_params(ctx))
 
 
@@ -184,7 +183,6 @@ class Group(TyperGroup):
         self.help = unwrapped(self.help)
 
     def get_params(self, ctx: Any) -> Any:
-        """The parameters, shown plainly."""
         return plain(super().get_params(ctx))
 
 
@@ -201,7 +199,6 @@ class LazyCommand(TyperCommand):
         self._loaded: Any = None
 
     def load(self) -> Any:
-        """The command itself."""
         if self._loaded is None:
             module, _, attribute = self._place.partition(":")
             self._loaded = _built(str(self.name), getattr(import_module(module), attribute))
@@ -217,7 +214,6 @@ class LazyCommand(TyperCommand):
 
 
 def _built(name: str, what: Any) -> Any:
-    """The command of a function, or a group with its commands."""
     around = typer.Typer()
     if isinstance(what, typer.Typer):
         for command in what.registered_commands:
@@ -251,8 +247,6 @@ def _nothing(ctx: Any) -> None:
 
 
 class ExitCode(IntEnum):
-    """The statuses of every command; 75 and 78 are those of sysexits.h."""
-
     OK = 0
     FAILED = 1
     USAGE = 2
@@ -275,7 +269,6 @@ EPILOG = "Exit status: " + ", ".join(f"{code.value} {meaning}" for code, meaning
 
 
 def exit_code(error: errors.RagContextError) -> ExitCode:
-    """The status that tells a caller what kind of failure it was."""
     match error:
         case errors.ConfigurationError() | errors.ForeignIndexError():
             return ExitCode.CONFIGURATION
@@ -309,7 +302,6 @@ class Commands(Group):
             self.add_command(LazyCommand(name, f"rag_context.cli.{place}", summary))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the requested command."""
         try:
             return super().invoke(ctx)
         except errors.RagContextError as error:
@@ -386,7 +378,6 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Take the options that stand before any command."""
     if ctx.invoked_subcommand in _SERVING:
         from rag_context.cli.interpreter import tune_interpreter  # noqa: PLC0415  (most commands need none)
 

@@ -63,7 +63,6 @@ class Remote:
         self.place = f"the server at {url}"
 
     async def run(self, operation: Operation[Request, Response], request: Request) -> Response:
-        """Have the server run any operation."""
         return await self._send(call_of(operation, request))
 
     async def embed_pending(self, on_progress: Callable[[int, int], None]) -> int:
@@ -87,7 +86,6 @@ class Remote:
         return left
 
     async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
-        """Send the documents in one request; receipts count as they arrive, also if the rest never does."""
         batch = Batch(1, on_receipt=on_receipt)
         for line in lines:
             batch.add(line)
@@ -97,15 +95,12 @@ class Remote:
             raise failure_of(error, self.place) from error
 
     async def missing(self, versions: Mapping[str, str]) -> Collection[str]:
-        """Ask the server which of these versions it does not have."""
         return (await self._send(missing(versions))).missing
 
     async def remove(self, document_id: str) -> None:
-        """Have the server delete a document."""
         await self.run(DELETE, DeleteRequest(document_id=document_id))
 
     def sources(self, prefix: str) -> AsyncIterator[tuple[str, str]]:
-        """Have the server list what came from below a prefix."""
         return listed_below(prefix, partial(self.run, LIST))
 
     async def _send(self, call: Call[Answer]) -> Answer:
@@ -174,8 +169,6 @@ def sentence_of(error: client_errors.ClientError) -> str:
 
 
 class CollectionsClient:
-    """Sends the requests of the commands for collections."""
-
     def __init__(self, http: AsyncTransport, place: str, wait_for_model: _Wait | None = None) -> None:
         self.place = place
         self._wait_for_model = wait_for_model

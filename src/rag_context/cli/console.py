@@ -73,7 +73,6 @@ class Console:
     """Both streams. Control characters are left out of all but `line` and `draw`."""
 
     def show(self, *parts: Part) -> None:
-        """Print a line of a result for people."""
         if _is_plain(stderr=False):
             with _written():
                 _write(parts, stderr=False)
@@ -81,7 +80,6 @@ class Console:
             self.draw(_drawn(parts))
 
     def show_below(self, text: str, style: str) -> None:
-        """Print what belongs to the line before, indented."""
         if _is_plain(stderr=False) or not self._out.is_terminal:
             self.show((indent(text, " " * _INDENT), style))
             return
@@ -129,23 +127,19 @@ class Console:
             sys.stdout.flush()
 
     def note(self, *parts: Part) -> None:
-        """Say something about the work, in a line."""
         if _is_plain(stderr=True):
             _write(parts, stderr=True)
         else:
             self._err.print(_drawn(parts), soft_wrap=True)
 
     def error(self, message: str) -> None:
-        """Say what went wrong."""
         self.note(("error: ", "bold red"), message)
 
     def warning(self, message: str) -> None:
-        """Say what is less than it could be."""
         self.note(("warning: ", "bold yellow"), message)
 
     @property
     def has_bars(self) -> bool:
-        """Whether `progress` shows anything."""
         return not _is_plain(stderr=True) and self._err.is_terminal
 
     def progress(self, *columns: "ProgressColumn") -> "Progress":

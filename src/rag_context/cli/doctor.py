@@ -152,7 +152,6 @@ async def _backends(settings: Settings) -> AsyncIterator[Finding]:
 
 
 def versions() -> Iterator[Finding]:
-    """What runs."""
     packages = ", ".join(f"{name} {metadata.version(name)}" for name in ("onnxruntime", "numpy", "mcp"))
     python = f"Python {platform.python_version()} in {sys.prefix}"
     system = f"{platform.system()} {platform.machine()}"
@@ -171,7 +170,6 @@ def configuration(loaded: Loaded) -> Iterator[Finding]:
 
 
 def data_directory(settings: Settings) -> Iterator[Finding]:
-    """Whether this user can work in the directory, and what is in it."""
     folder = settings.data_dir
     area = "data directory"
     if not folder.exists():
@@ -224,7 +222,6 @@ def index_file(settings: Settings) -> Iterator[Finding]:
 
 
 def free_space(settings: Settings) -> Iterator[Finding]:
-    """How much space is left where the data is."""
     folder = next(each for each in (settings.data_dir, *settings.data_dir.parents) if each.is_dir())
     free = shutil.disk_usage(folder).free
     message = f"{free / _GIB:.1f} GiB are free where {settings.data_dir} is"

@@ -84,7 +84,6 @@ class _Trials:
     servers: dict[tuple[str, ...], tuple[int, float] | wires.WireError] = field(default_factory=dict)
 
     def of(self, client: Client, scope: Scope) -> Iterator[Finding]:
-        """What a client has in a scope."""
         machine, project = self.installer.machine, self.installer.project
         try:
             entry = wires.server_of(client, scope, machine, project)

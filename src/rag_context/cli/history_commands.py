@@ -44,8 +44,6 @@ from rag_context.wiring.local_files import HISTORIES_NAME, open_file_manifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryOptions(Options):
-    """Which sessions, and what is done with them."""
-
     clients: Annotated[
         list[str] | None,
         typer.Argument(metavar="[CLIENT]...", help=f"Only these: {', '.join(CLIENTS)}.", show_default=False),
@@ -91,7 +89,6 @@ class _Taken:
     folders: set[str] = field(default_factory=set)
 
     def receive(self, receipt: HistoryReceipt) -> None:
-        """Take a receipt."""
         self.lines.write(receipt)
         self.counts[receipt.status] += 1
         self.redactions.update(receipt.redactions or {})
@@ -109,7 +106,6 @@ class _Taken:
                 self.progress.advance(task.id)
 
     def show(self, *, is_survey: bool) -> None:
-        """Say it to people."""
         if self.groups and not self.lines.outputs:
             rows = [
                 (client, project, str(each.sessions), str(each.messages), each.period, _size(each.size))
@@ -139,8 +135,6 @@ _ORDER = ("new", "grown", "unchanged", "deleted", "skipped", "rejected")
 
 @dataclass(slots=True)
 class _Group:
-    """The sessions of a client in a project."""
-
     sessions: int = 0
     messages: int = 0
     size: int = 0

@@ -50,8 +50,6 @@ Listener = Callable[[FileReceipt], None]
 
 @dataclass(frozen=True, slots=True)
 class LabelOptions:
-    """The options that say the same of every document."""
-
     content_type: Annotated[
         str | None,
         typer.Option("--type", metavar="KIND", help="Kind of content: chat, decision, code or documentation."),
@@ -75,8 +73,6 @@ _with_labels = partial(with_options, sources={"stated": (_STATED, dict)})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFilesOptions(Options):
-    """What to index, and where receipts go."""
-
     paths: Annotated[
         list[Path],
         typer.Argument(
@@ -107,12 +103,10 @@ class IndexFilesOptions(Options):
 
     @property
     def streams(self) -> list[Path]:
-        """Streams of documents."""
         return [path for path in self.paths if path == STDIN or self.jsonl]
 
     @property
     def files(self) -> list[Path]:
-        """Files and folders."""
         return [path for path in self.paths if path != STDIN and not self.jsonl]
 
 
@@ -197,7 +191,6 @@ def _project_of(folder: Path) -> str | None:
 
 
 async def send_documents(documents: Iterator[BulkLine | Rejected], target: IndexTarget, listen: Listener) -> None:
-    """Send a stream of documents, in batches, as it is read."""
     soon = asyncio.get_running_loop().call_soon_threadsafe
 
     def jobs() -> Iterator[Job]:
@@ -271,15 +264,11 @@ _STYLES = {"removed": "yellow", "rejected": "red", "pending": "yellow"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchOptions(Options):
-    """What to watch."""
-
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", parser=named_path, help="Files and folders.")]
 
 
 @dataclass
 class Changes:
-    """Says what became of each change, a line each."""
-
     console: Console
     as_json: bool
     _renamed: set[str] = field(default_factory=set)
@@ -348,7 +337,6 @@ async def _watch(loaded: Loaded, roots: Sequence[Path], labels: Labels, changes:
 
 
 def on_signals(stop: Callable[[], None]) -> None:
-    """Call `stop` where the process is to end."""
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         try:

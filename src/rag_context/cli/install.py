@@ -39,8 +39,6 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the changes as a 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What clients are to reach: a command with its options, or an address."""
-
     tools: str
     url: str | None
     options: ConfigOptions
@@ -48,8 +46,6 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What became of a client: its changes, or why there are none."""
-
     client: Client
     changes: Sequence[FileChange] = ()
     error: RagContextError | None = None
@@ -128,7 +124,6 @@ def uninstall(
 
 
 def installer_here() -> Installer:
-    """For this user, this machine and the project of the current folder."""
     project = workspace(Path.cwd())
     return Installer(
         Machine(Path.home(), without("RAG_CONTEXT_")), default_data_dir(), project.root if project is not None else None
@@ -214,7 +209,6 @@ def run_print(name: str, target: Target) -> ExitCode:
 
 
 def _list(installer: Installer, options: Options, console: Console) -> ExitCode:
-    """Print the clients that are found, with what they have."""
     found = [client for client in CLIENTS.values() if installer.is_found(client)]
     target = Target(Toolset.MEMORY.value, None, ConfigOptions())
     rows = [
@@ -253,7 +247,6 @@ def _state(installer: Installer, client: Client, scope: Scope, target: Target) -
 def _report(
     outcomes: Sequence[_Outcome], options: Options, console: Console, *, dry_run: bool, to_do: Scope | None
 ) -> ExitCode:
-    """Say what became of each client; one that failed decides the status."""
     if options.as_json:
         console.line(json.dumps({"dryRun": dry_run, "clients": [_row(outcome, to_do) for outcome in outcomes]}))
     for outcome in outcomes:

@@ -47,6 +47,5 @@ class FreezeSurvivors:
 
 
 def tune_interpreter() -> None:
-    """Shorten pauses, from now on until the process ends."""
     gc.callbacks.append(FreezeSurvivors())
     sys.setswitchinterval(SWITCH_S)

@@ -36,8 +36,6 @@ BULK_TIMEOUT_S = 120.0
 
 
 class InProcess(LocalTarget):
-    """This process has opened the index itself."""
-
     is_local = True
 
     def __init__(self, service: Service, settings: Settings) -> None:
@@ -49,7 +47,6 @@ class InProcess(LocalTarget):
     async def run(
         self, operation: Operation[Request, Response], request: Request, context: CallContext | None = None
     ) -> Response:
-        """Run any operation here."""
         if operation.name not in _WITHOUT_MODEL:
             await self._wait_ready()
         with acting(CLI):
@@ -58,7 +55,6 @@ class InProcess(LocalTarget):
         return response
 
     async def embed_pending(self, on_progress: Callable[[int, int], None]) -> int:
-        """Embed them here, as far as the model is available."""
         if await self._pending():
             with suppress(BackendError):
                 await self._wait_ready()
@@ -72,7 +68,6 @@ class InProcess(LocalTarget):
         return (await self._service.reindexing.reindex(ReindexRequest(status_only=True), ignore)).pending
 
     async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
-        """Index here, once the model is there."""
         await self._wait_ready()
         await super().bulk(lines, on_receipt)
 
@@ -93,6 +88,5 @@ async def open_in_process(loaded: Loaded) -> AsyncIterator[InProcess]:
 
 
 def with_bulk_timeout(settings: Settings) -> Settings:
-    """The settings with the time that a large document may take here."""
     timeout_s = max(settings.indexing.timeout_s, BULK_TIMEOUT_S)
     return settings.model_copy(update={"indexing": settings.indexing.model_copy(update={"timeout_s": timeout_s})})

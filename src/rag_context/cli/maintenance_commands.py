@@ -31,8 +31,6 @@ from rag_context.wiring.stores import begin_empty_index
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckOptions(Options):
-    """What is checked, and what is done about it."""
-
     repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired, and list the rest.")] = False
     start_empty: Annotated[
         bool, typer.Option("--start-empty", help="Create an empty index where the earlier one is gone.")
@@ -43,7 +41,6 @@ class CheckOptions(Options):
 
     @property
     def thoroughness(self) -> Thoroughness:
-        """How much is compared."""
         return Thoroughness.FULL if self.full else Thoroughness.QUICK
 
 
@@ -177,14 +174,11 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        """Whether the target has everything."""
         return not self.rejected and not self.missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveOptions(Options):
-    """Where to, and whether the target may hold something else."""
-
     to: Annotated[
         str, typer.Option("--to", metavar="URL", help="A postgresql:// address, or `embedded` for the data directory.")
     ]

@@ -93,8 +93,6 @@ ANSWER_S = 30.0
 
 @dataclass(slots=True)
 class _McpRun:
-    """Files that are being indexed."""
-
     task: "asyncio.Task[None]"
     summary: Summary
 

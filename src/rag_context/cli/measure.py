@@ -66,8 +66,6 @@ async def measured(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalOptions(Options):
-    """What is measured, and where it is written."""
-
     datasets: Annotated[
         list[Path] | None,
         typer.Argument(metavar="[DATASET...]", help="Folders in BEIR layout, with answering spans, or with evidence."),

@@ -138,14 +138,12 @@ def _result_line(number: int, result: SearchResult, cwd: Path) -> list[Part]:
 
 
 def shown_source(source: str, cwd: Path) -> str:
-    """A source relative to the working directory when it is below it."""
     path = Path(source)
     is_below = path.is_absolute() and path.is_relative_to(cwd)
     return one_line(path.relative_to(cwd).as_posix() if is_below else source)
 
 
 def snippet(content: str, chars: int = SNIPPET_CHARS) -> str:
-    """The beginning of a passage, cut at a word."""
     text = safe(content.replace("\r\n", "\n")).strip("\n")
     cut = "\n".join(text.split("\n")[:SNIPPET_LINES])
     if len(cut) > chars:
@@ -213,13 +211,11 @@ def run(
     options: Options,
     print_for_people: Callable[[Response, Console], None],
 ) -> ExitCode:
-    """Run an operation, and print its answer."""
     options.show(run_to_end(answer(options.load_available(), operation, fields)), print_for_people)
     return ExitCode.OK
 
 
 async def answer(loaded: Loaded, operation: Operation[Any, Response], fields: Fields) -> Response:
-    """The answer of an operation to what was typed."""
     request = read_typed(operation.request, fields, loaded.settings)
     async with open_connection(loaded) as connection:
         return await connection.run(operation, request)
@@ -261,7 +257,6 @@ def _day(document: ListedDocument) -> str:
 
 
 def print_readable(body: WireResponse, console: Console) -> None:
-    """Print an answer as models read it."""
     from rag_context.server.mcp.readable import readable  # noqa: PLC0415  (searches start faster without it)
 
     console.show(readable(body))

@@ -102,7 +102,6 @@ def with_fields(
 
 
 def command_fields(operation: Operation[Any, Any]) -> list[str]:
-    """The fields that the operation's command has, by their Python names."""
     return [name for name in operation.request.model_fields if f"cli.{name}" not in operation.omitted]
 
 
@@ -175,7 +174,6 @@ def parse_time(text: str, option: str, now: datetime) -> datetime:
 
 
 def parameter(name: str, field: FieldInfo, chosen: Name) -> Parameter:
-    """The option of a field."""
     kind, metavar = _kind(field.annotation)
     text = _help(name, field, chosen)
     shown = chosen.metavar or metavar
@@ -234,7 +232,6 @@ def _plain(annotation: Any) -> Any:
 
 
 def _help(name: str, field: FieldInfo, chosen: Name) -> str:
-    """The help of an option: what it is, the range of a number, and the default."""
     found = {bound: getattr(each, bound) for each in field.metadata for bound in ("ge", "le") if hasattr(each, bound)}
     text = (chosen.help or field.description or name).rstrip(".")
     if len(found) == 2 and chosen.metavar != "SCORE":

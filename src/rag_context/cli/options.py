@@ -68,7 +68,6 @@ class ConfigOptions:
         return load_settings(flags={**flags, "data_dir": self.data_dir}, config_file=self.config, cwd=Path.cwd())
 
     def load_available(self, flags: Mapping[str, object] = {}) -> Loaded:
-        """The same for a command that opens the index. Raises: ConfigurationError."""
         loaded = self.load(flags)
         check_available(loaded.settings, loaded.sources)
         return loaded
@@ -79,12 +78,9 @@ Answer = TypeVar("Answer", bound="WireResponse")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(ConfigOptions):
-    """Those, for a command that can print JSON."""
-
     as_json: AsJson = False
 
     def show(self, answer: Answer, print_for_people: Callable[[Answer, Console], None]) -> None:
-        """Print an answer, as JSON if that is requested."""
         console = Console()
         if self.as_json:
             console.line(answer.to_json().decode())

@@ -16,15 +16,12 @@ PROGRESS_EVERY, PROGRESS_S = 100, 10.0
 
 @dataclass(slots=True)
 class EmbeddingProgress:
-    """Says how far the vectors of stored documents are."""
-
     console: Console
     progress: Progress
     _task: TaskID | None = None
     _last_noted: float = 0.0
 
     def receive(self, done: int, total: int) -> None:
-        """Take how many of the pending documents are done."""
         if self._task is None:
             self.console.note(
                 f"Keyword search finds all files now. Vectors of {counted(total, 'document')} follow; after Ctrl-C "
@@ -45,7 +42,6 @@ class Rate(ProgressColumn):
     """Documents, or parts of an index in %, per second."""
 
     def render(self, task: Task) -> Text:
-        """The rate so far; empty while it is not known."""
         speed = mean_speed(task)
         return Text(f"{speed:.0f}/s" if speed else "", style="dim")
 
@@ -70,7 +66,6 @@ class Stages:
         self._last_noted = time.monotonic()
 
     def __call__(self, doing: str, noun: str, done: int, total: int | None) -> None:
-        """Show how much of a stage is done."""
         if doing not in self._tasks:
             self._tasks[doing] = self._progress.add_task(doing, total=total)
         task = self._tasks[doing]

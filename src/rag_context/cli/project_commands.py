@@ -96,14 +96,11 @@ async def answer_in_project(options: Options, operation: Operation[Any, Response
 
 
 class _Here:
-    """The tools in this process, over the index itself."""
-
     def __init__(self, connection: "InProcess") -> None:
         self._connection = connection
         self.place = connection.place
 
     async def run(self, operation: Operation[Request, Response], request: Request) -> Response:
-        """Run an operation of project documents here."""
         from rag_context.api.handlers import CallContext  # noqa: PLC0415  (already loaded, in this case)
 
         with Console().progress() as bar:
@@ -123,7 +120,6 @@ class _Here:
 
 @asynccontextmanager
 async def open_tools(options: Options) -> AsyncIterator[Remote | _Here]:
-    """What runs the tools. Raises: ConfigurationError."""
     async with open_connection(options.load_available()) as connection:
         if isinstance(connection, Remote):
             yield connection
@@ -132,7 +128,6 @@ async def open_tools(options: Options) -> AsyncIterator[Remote | _Here]:
 
 
 def path_in_docs(path: str, here: Activation | None, cwd: Path) -> str:
-    """A document's path relative to the docs folder, where it was named as a file."""
     file = (cwd / path).resolve()
     if here is not None and file.is_relative_to(here.docs_root) and file.is_file():
         return file.relative_to(here.docs_root).as_posix()
@@ -306,7 +301,6 @@ def _location(project: wire.ListedProject) -> str:
 
 
 def _options_of(here: Activation) -> list[dict[str, str]]:
-    """Every option of a question or a search in this project, and where it comes from."""
     traced = {"rag_query": here.config.traced_query({}), "semantic_search": here.config.traced_search({})}
     return [
         {

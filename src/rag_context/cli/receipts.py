@@ -16,7 +16,6 @@ EXCERPT_CHARS = 300
 
 
 def show_injected(fields: Fields, options: Options) -> ExitCode:
-    """List what agents were shown unasked, and what was withheld and why, newest first."""
     options.show(_read(fields, options), _print_lines)
     return ExitCode.OK
 

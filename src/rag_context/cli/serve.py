@@ -42,8 +42,6 @@ OWN_KEY = "api_key"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions(ConfigOptions):
-    """Where to listen, and what to do beside."""
-
     host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on (server.host).")] = None
     port: Annotated[int | None, typer.Option(metavar="PORT", help="Port; 0 selects a free one (server.port).")] = None
     workers: Annotated[
@@ -95,7 +93,6 @@ def serve(options: ServeOptions) -> ExitCode:
 
 
 async def _supervise(start: Start, listener: socket.socket, console: Console) -> ExitCode:
-    """Serve in processes of their own, which this one supervises."""
     check_workers(start.settings)
     count = start.settings.server.workers
     with _shared_folder() as folder:
@@ -169,7 +166,6 @@ async def _announced(start: Start, listener: socket.socket, console: Console) ->
 
 
 def server_options(settings: Settings) -> ServerOptions:
-    """The options of the HTTP server, from the settings."""
     server = settings.server
     keys = [
         HashedKey.parse(
@@ -213,8 +209,6 @@ BODY_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedServerOptions(ConfigOptions):
-    """Where to listen, and who may call."""
-
     host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on (server.host).")] = None
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Port; 0 selects a free one.")] = 8080
     workers: Annotated[int | None, typer.Option(metavar="N", help="Texts embedded at once (embedder.workers).")] = None

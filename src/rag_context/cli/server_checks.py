@@ -41,8 +41,6 @@ _RULE = "═" * 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateOptions(Options):
-    """What is validated, and how."""
-
     url: Annotated[
         str | None,
         typer.Option(metavar="URL", help="The server; default: that of the data directory, else this machine's."),
@@ -111,7 +109,6 @@ async def _validate(
 
 
 def report_json(report: ValidationReport) -> dict[str, Any]:
-    """The report for programs."""
     found: dict[str, Any] = {
         "passed": report.passed,
         "steps": [{"name": step.name, "passed": step.passed, "detail": step.detail} for step in report.steps],
@@ -224,8 +221,6 @@ START_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions(Options):
-    """What is measured, how, and the limits."""
-
     url: Annotated[
         str | None,
         typer.Option(metavar="URL", help="The server; default: that of the data directory, else this machine's."),

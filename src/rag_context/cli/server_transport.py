@@ -22,7 +22,6 @@ class ServerTransport(httpx2.AsyncBaseTransport):
     """Sends each request over a connection of its own; waiting for the network is done in threads."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request, and return the response with its head; the body is read from its stream."""
         if request.url.scheme != "http":
             raise httpx2.UnsupportedProtocol("The server of a data directory is reached by http://", request=request)
         exchange = _Exchange(request)
@@ -47,7 +46,6 @@ class _Exchange(httpx2.AsyncByteStream):
         self._response: http.client.HTTPResponse | None = None
 
     async def begin(self, body: bytes) -> http.client.HTTPResponse:
-        """Connect, send the request and read the head of the response."""
         try:
             # Not in one step with sending: a call that is cancelled while it connects must not be sent any more.
             await asyncio.to_thread(self._connection.connect)
@@ -68,7 +66,6 @@ class _Exchange(httpx2.AsyncByteStream):
         return self._connection.getresponse()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """The body as it arrives."""
         while part := await self._in_thread(self._receive):
             yield part
 
@@ -90,7 +87,6 @@ class _Exchange(httpx2.AsyncByteStream):
             raise httpx2.ReadError(str(error), request=self._request) from error
 
     async def aclose(self) -> None:
-        """Close the connection."""
         if self._socket is not None:
             with suppress(OSError):
                 # Wakes a thread that waits for the server, for which the end of the event loop would wait in turn.

@@ -65,7 +65,6 @@ async def opened(start: Start) -> AsyncIterator[Service]:
 
 @asynccontextmanager
 async def looking_after(service: Service, start: Start) -> AsyncIterator[None]:
-    """Follow files and projects for the time of the block, unless another worker does."""
     if not start.is_first:
         yield
         return

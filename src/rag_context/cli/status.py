@@ -73,7 +73,6 @@ def status(options: Options) -> ExitCode:
 
 
 async def _run(loaded: Loaded, *calls: tuple[Operation[Any, Any], Any]) -> tuple[str, list[Any]]:
-    """Where the memory is, and what each operation answers."""
     async with open_connection(loaded) as connection:
         return connection.place, [await connection.run(operation, request) for operation, request in calls]
 

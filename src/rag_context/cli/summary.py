@@ -36,7 +36,6 @@ class FirstFiles:
     first: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, source: str, reason: str = "") -> None:
-        """Count one, and keep it if it is among the first."""
         self.total += 1
         if self.total <= SHOWN:
             self.first.append((source, reason))
@@ -57,11 +56,9 @@ class Summary:
 
     @property
     def kept(self) -> int:
-        """Documents that are safe."""
         return sum(self.counts[status] for status in ("indexed", "replaced", "unchanged", "deferred"))
 
     def add(self, receipt: FileReceipt) -> None:
-        """Count a receipt."""
         source, reason = receipt.source or "", receipt.reason or ""
         if receipt.is_skipped:
             self.skipped.add(source, reason)
@@ -76,11 +73,9 @@ class Summary:
             self.gone.add(source)
 
     def embedded(self) -> None:
-        """Pending documents have their vectors now."""
         self.counts["indexed"] += self.counts.pop("deferred", 0)
 
     def summarise(self, console: Console) -> None:
-        """Say it to people."""
         parts = [
             (f"{self.counts[status]} {_WORDS.get(status, status)}", _STYLES.get(status, "green"))
             for status in _ORDER
@@ -125,7 +120,6 @@ class InvalidLines:
     total: int = 0
 
     def add(self, number: int, reason: str) -> None:
-        """Report a line, and what is wrong with it."""
         self.total += 1
         if self.total <= SHOWN:
             self.console.warning(f"line {number}: {reason}")
@@ -142,7 +136,6 @@ class ReceiptLines:
     _failure: OSError | None = None
 
     def write(self, receipt: WireResponse) -> None:
-        """Write a receipt, to each output."""
         if not self.outputs or self._failure is not None:
             return
         line = for_terminals(receipt.to_json()).decode() + "\n"
@@ -172,8 +165,6 @@ class ReceiptLines:
 
 @dataclass(slots=True)
 class Sink:
-    """Where receipts go: into the summary, onto the bar, and out for programs."""
-
     summary: Summary
     console: Console
     progress: Progress
@@ -182,7 +173,6 @@ class Sink:
     """When people without a terminal last read how far it is."""
 
     def receive(self, receipt: FileReceipt) -> None:
-        """Take a receipt."""
         self.summary.add(receipt)
         self.lines.write(receipt)
         if receipt.status not in {"gone", "removed"}:

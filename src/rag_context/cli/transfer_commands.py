@@ -54,8 +54,6 @@ _WORDS = {ImportOutcome.KEPT: "kept in a newer version"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions(Options):
-    """What goes out, and where to."""
-
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines; - is stdout.")]
     project: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only this project; '' for the agents' own memory.")
@@ -64,14 +62,11 @@ class ExportOptions(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOptions(Options):
-    """What comes in, and what it may replace."""
-
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote; - is stdin.")]
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Also replace newer versions in the index.")] = False
 
     @property
     def conflict(self) -> Conflict:
-        """What becomes of a document that the index has in another version."""
         return Conflict.OVERWRITE if self.overwrite else Conflict.KEEP
 
 
@@ -144,8 +139,6 @@ async def _import(settings: Settings, options: ImportOptions, source: "_Source",
 
 @dataclass(slots=True)
 class _Reports:
-    """What an import reports on its way."""
-
     console: Console
     show: Stages
     broken: InvalidLines = field(init=False)

@@ -69,7 +69,6 @@ def recall(
 
 
 def _project() -> str | None:
-    """The tag of the current folder's project."""
     here = workspace(Path.cwd())
     return None if here is None else here.tag
 

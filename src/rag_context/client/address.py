@@ -115,7 +115,6 @@ class Address:
 
     @property
     def announced(self) -> Announcement | None:
-        """The server that the file beside the index names, if no address is given."""
         return read_announcement(self.data_dir) if self.url is None and self.data_dir is not None else None
 
 
@@ -145,7 +144,6 @@ def announced_address(settings: Settings) -> Address:
 
 
 def api_key_of(settings: Settings) -> str | None:
-    """The key that the settings name."""
     key = settings.server.api_key
     return None if key is None else key.get_secret_value()
 

@@ -81,7 +81,6 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Give the connections back."""
         await self._transport.aclose()
 
     async def search(

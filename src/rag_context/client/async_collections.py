@@ -16,8 +16,6 @@ Answer = TypeVar("Answer")
 
 
 class Send(Protocol):
-    """How a call is made."""
-
     async def __call__(self, call: Call[Answer], request_id: str | None) -> Answer: ...
 
 
@@ -194,6 +192,5 @@ class AsyncCollections:
         body: Mapping[str, object] | None = None,
         request_id: str | None,
     ) -> Response:
-        """Make a call on this connection."""
         call = route_call(route, *names, connection=self._connection, query=query, body=body)
         return await self._send(call, request_id)

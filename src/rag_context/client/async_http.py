@@ -35,17 +35,13 @@ def timeout_of(timeout_s: object) -> httpx2.Timeout:
 class AsyncTransport(Protocol):
     """How calls reach the memory, one try each. All raise `ClientError`."""
 
-    async def send(self, call: Call[Answer], request_id: str) -> Answer:
-        """Make a call."""
-        ...
+    async def send(self, call: Call[Answer], request_id: str) -> Answer: ...
 
     async def send_batch(self, batch: Batch, request_id: str) -> None:
         """Send the documents that have no receipt yet; what has a receipt is safe."""
         ...
 
-    async def aclose(self) -> None:
-        """Release what is open."""
-        ...
+    async def aclose(self) -> None: ...
 
 
 class AsyncHttp:
@@ -88,7 +84,6 @@ class AsyncHttp:
         return self._found
 
     async def send(self, call: Call[Answer], request_id: str) -> Answer:
-        """Ask once. Raises: ClientError."""
         headers = headers_of(call, request_id, self._address.key)
         async with (
             self._reached(request_id) as url,
@@ -123,7 +118,6 @@ class AsyncHttp:
             raise unreachable("The server broke off before all was answered", request_id, sent=True)
 
     async def aclose(self) -> None:
-        """Give the connections back."""
         await self._connections().aclose()
 
     def _connections(self) -> httpx2.AsyncClient:

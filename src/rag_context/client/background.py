@@ -33,8 +33,6 @@ class QueueFullError(RagContextError):
 
 @dataclass(frozen=True, slots=True)
 class QueuedDocument:
-    """A document that waits to be indexed."""
-
     content: str = field(repr=False)
     content_type: str
     session_id: str
@@ -119,7 +117,6 @@ class BackgroundIndexer:
 
     @property
     def waiting(self) -> int:
-        """Documents that are queued or being indexed."""
         return self._queued + self._running
 
     def queue_chat_session(self, session_id: str, content: str, agent: str | None = None) -> None:

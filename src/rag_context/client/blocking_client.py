@@ -58,8 +58,6 @@ async def _close(items: AsyncGenerator[Any, None]) -> None:
 def _method(
     method: Callable[Concatenate[Any, Given], Coroutine[Any, Any, Answer]],
 ) -> Callable[Concatenate[Any, Given], Answer]:
-    """The same method for threads."""
-
     @wraps(method)
     def run(self: Any, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
         return _ended(method(self._awaited, *args, **kwargs))
@@ -70,8 +68,6 @@ def _method(
 def _stream(
     method: Callable[Concatenate[Any, Given], AsyncIterator[Answer]],
 ) -> Callable[Concatenate[Any, Given], Iterator[Answer]]:
-    """The same method for threads, of what comes one after the other."""
-
     @wraps(method)
     def run(self: Any, /, *args: Given.args, **kwargs: Given.kwargs) -> Iterator[Answer]:
         return _one_by_one(method(self._awaited, *args, **kwargs))
@@ -93,7 +89,6 @@ class Collections:
         self._awaited = collections
 
     def on(self, connection: str) -> "Collections":
-        """The collections of another connection."""
         return Collections(self._awaited.on(connection))
 
     list = _method(AsyncCollections.list)

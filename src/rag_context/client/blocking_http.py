@@ -13,7 +13,6 @@ class BlockingTransport(httpx2.AsyncBaseTransport):
         self._transport = httpx2.HTTPTransport(trust_env=False)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request, and return the response with its head; the body is read from its stream."""
         response = self._transport.handle_request(request)
         stream = _Body(cast("httpx2.SyncByteStream", response.stream))
         return httpx2.Response(
@@ -21,7 +20,6 @@ class BlockingTransport(httpx2.AsyncBaseTransport):
         )
 
     async def aclose(self) -> None:
-        """Close the connections."""
         self._transport.close()
 
 

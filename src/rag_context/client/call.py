@@ -103,7 +103,6 @@ def missing(versions: Mapping[str, str]) -> Call[VersionsResponse]:
 
 
 def bulk_line(document: BulkLike) -> bytes:
-    """A line of a bulk stream. Raises: InvalidInputError."""
     if not isinstance(document, BulkLine | Mapping):
         raise InvalidInputError("Not a JSON object")
     line = document if isinstance(document, BulkLine) else request_of(BulkLine, document)
@@ -111,7 +110,6 @@ def bulk_line(document: BulkLike) -> bytes:
 
 
 def request_of(model: type[Request], fields: Mapping[str, object]) -> Request:
-    """A request, checked. Raises: InvalidInputError."""
     values = {
         name: list(value) if isinstance(value, tuple | set | frozenset) else value for name, value in fields.items()
     }
@@ -172,7 +170,6 @@ def request_id_of(requested: str | None) -> str:
 
 
 def headers_of(call: Call[Answer], request_id: str, key: str | None) -> dict[str, str]:
-    """What goes with a call."""
     headers = {"X-Request-ID": request_id, "User-Agent": "rag-context"}
     if call.body is not None:
         headers["Content-Type"] = "application/json"
@@ -217,7 +214,6 @@ class Batch:
         return self.lines[len(self.received) :]
 
     def add(self, document: BulkLike) -> None:
-        """Take one more document."""
         self.sources.append(_source(document))
         try:
             line = bulk_line(document)
@@ -230,7 +226,6 @@ class Batch:
         self.size += len(line)
 
     def begin(self) -> bytes:
-        """The body of a request for what is unanswered."""
         self._rest.clear()  # of a receipt that was cut off: its line is among the unanswered
         return b"".join(self.unanswered)
 
@@ -247,7 +242,6 @@ class Batch:
                     self.on_receipt(len(self.received) - 1, receipt)
 
     def receipts(self) -> Iterator[BulkReceipt]:
-        """A receipt for every document, in their order."""
         arrived = iter(self.received)
         for position, source in enumerate(self.sources):
             receipt = self.rejected.get(position) or next(arrived)

@@ -109,7 +109,6 @@ class CollectionDocument(TypedDict):
 def index_fields(
     content: str, content_type: str, session_id: str, source: str, options: IndexOptions
 ) -> dict[str, object]:
-    """The fields of a document to keep."""
     fields = {"content": content, "content_type": content_type, "session_id": session_id, "source": source}
     return {**fields, **options, "metadata": _metadata(options.get("metadata"))}
 

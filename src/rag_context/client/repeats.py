@@ -107,7 +107,6 @@ class FastAnswers:
                         self._answers.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget everything, because something was written."""
         with self._lock:
             self.writes += 1
             self._answers.clear()

@@ -56,7 +56,6 @@ class Body:
 
 
 def answer_of(call: Call[Answer], body: Body, request_id: str) -> Answer:
-    """What a reply says. Raises: ClientError."""
     content = bytes(body.content)
     if not body.reply.is_success:
         raise error_of(body.reply, content, request_id)
@@ -67,7 +66,6 @@ def answer_of(call: Call[Answer], body: Body, request_id: str) -> Answer:
 
 
 def unreadable(reply: httpx2.Response, request_id: str) -> InvalidResponseError:
-    """An answer of another form than ours."""
     return InvalidResponseError(
         f"{site(reply.url)} returned an invalid response: is it another server, or another version?",
         request_id=request_id,
@@ -76,7 +74,6 @@ def unreadable(reply: httpx2.Response, request_id: str) -> InvalidResponseError:
 
 
 def error_of(reply: httpx2.Response, content: bytes, request_id: str) -> ClientError:
-    """What a reply other than 2xx means."""
     status = reply.status_code
     if status in _GATEWAY:
         return unreachable(f"{site(reply.url)} did not reach the server", request_id, sent=True, status=status)
@@ -122,7 +119,6 @@ def failed(
 
 
 def no_answer(error: Exception, url: str, request_id: str) -> ClientError:
-    """What a failure on the way means."""
     server = site(url)
     sent = not isinstance(error, _NEVER_SENT)
     if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
@@ -139,7 +135,6 @@ def no_answer(error: Exception, url: str, request_id: str) -> ClientError:
 
 
 def unreachable(message: str, request_id: str, *, sent: bool, status: int | None = None) -> ServerUnreachableError:
-    """Nothing that answers for a call."""
     error = ServerUnreachableError(message, request_id=request_id, status=status)
     error.sent = sent
     return error

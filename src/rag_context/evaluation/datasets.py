@@ -46,7 +46,6 @@ class LabelledText:
 
     @property
     def content(self) -> str:
-        """The document as Markdown."""
         return f"{self._head}{self.body}".strip() if self.title else self.body
 
     @property
@@ -115,12 +114,10 @@ class EvidenceSet:
 
     @property
     def has_sessions(self) -> bool:
-        """Whether the items are messages of several conversations."""
         return len({item.session for item in self.items if item.session}) > 1
 
     @property
     def is_project(self) -> bool:
-        """Whether the items are the documents of a project."""
         return all(item.path.startswith(DOCS) for item in self.items)
 
 

@@ -54,8 +54,6 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceOutcome:
-    """The measurements of one set."""
-
     dataset: str
     items: int
     sessions: int

@@ -31,7 +31,6 @@ class Grid:
 
 
 def for_terminal(grids: Iterable[Grid]) -> RenderableType:
-    """The tables below each other."""
     parts: list[RenderableType] = []
     for grid in grids:
         table = Table(box=None, pad_edge=False, title=grid.title, title_justify="left", title_style="bold")
@@ -49,7 +48,6 @@ def short(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """A share in per cent, as `91.2%`."""
     return f"{value:.1%}"
 
 
@@ -112,7 +110,6 @@ def figures(outcome: EvidenceOutcome) -> list[Figures]:
 
 
 def at_limits(outcome: EvidenceOutcome) -> list[AtLimit]:
-    """What answers hold, by `limit`."""
     found = []
     rows = [each for each in outcome.measured if each.question.evidence]
     for limit in LIMITS:
@@ -132,7 +129,6 @@ def at_limits(outcome: EvidenceOutcome) -> list[AtLimit]:
 
 
 def as_objects(outcomes: Sequence[EvidenceOutcome]) -> list[dict[str, Any]]:
-    """One JSON object for each set."""
     return [
         {
             "dataset": outcome.dataset,
@@ -206,7 +202,6 @@ def _named(by_mode: Mapping[Mode, float]) -> dict[str, float]:
 
 
 def evidence_grids(outcomes: Sequence[EvidenceOutcome]) -> list[Grid]:
-    """All tables that have a row."""
     rows = [(outcome.dataset, each) for outcome in outcomes for each in figures(outcome)]
     found = (
         _evidence(rows),

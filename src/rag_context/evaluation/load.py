@@ -22,8 +22,6 @@ SHARES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
 @dataclass(frozen=True, slots=True)
 class LoadStage:
-    """So many clients that ask for so long."""
-
     clients: int
     seconds: float
     pause_s: float = 0.0
@@ -41,8 +39,6 @@ class LoadLimits:
 
 @dataclass(slots=True)
 class MeasuredLoad:
-    """The measurements of a stage."""
-
     stage: LoadStage
     took_ms: list[float] = field(default_factory=list)
     """Of every answer, in milliseconds as the client sees them."""
@@ -57,7 +53,6 @@ class MeasuredLoad:
 
     @property
     def requests(self) -> int:
-        """Requests that ended."""
         return len(self.took_ms) + self.failures.total()
 
     @property
@@ -81,7 +76,6 @@ class MeasuredLoad:
         return found
 
     def as_json(self, limits: LoadLimits) -> dict[str, Any]:
-        """The same for programs."""
         return {
             "clients": self.stage.clients,
             "seconds": self.stage.seconds,

@@ -54,8 +54,6 @@ def covered(relevant: Sequence[Range], returned: Sequence[Range]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean and its 95 % interval."""
-
     mean: float
     low: float
     high: float
@@ -107,7 +105,6 @@ class Latency:
 
     @classmethod
     def of(cls, taken_ms: Sequence[float]) -> "Latency":
-        """The latency of requests that took so long."""
         average = sum(taken_ms) / len(taken_ms) if taken_ms else 0.0
         return cls(average, percentile(taken_ms, 0.95), percentile(taken_ms, 0.99))
 

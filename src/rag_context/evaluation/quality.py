@@ -49,7 +49,6 @@ class QualityScores:
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, float]]) -> "QualityScores":
-        """The values of each query by measure; all rows have the same measures."""
         return cls({measure: [row[measure] for row in rows] for measure in rows[0]})
 
 
@@ -220,7 +219,6 @@ def _query(question: LabelledQuestion, mode: Mode, limit: int) -> Query:
 
 
 def by_grades(ranking: Sequence[str], grades: Mapping[str, int]) -> dict[str, float]:
-    """Every measure of one ranking by documents, by its name."""
     return {
         "nDCG@10": measures.ndcg(ranking, grades),
         "recall@10": measures.recall(ranking, grades),
@@ -243,7 +241,6 @@ def _by_spans(
 
 
 def ranked_documents(results: Iterable[Result], names: dict[str, str]) -> list[str]:
-    """Documents by their best passage, each once."""
     return list(dict.fromkeys(names[result.passage.document_id] for result in results))
 
 

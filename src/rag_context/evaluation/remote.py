@@ -58,22 +58,17 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """An HTTP API at a base address."""
-
     client: httpx2.AsyncClient
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
 
     async def get(self, path: str) -> Any:
-        """JSON of a GET. Raises: BackendError."""
         return _json_of(await self.reply("GET", path), path)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """JSON of a POST. Raises: BackendError."""
         return _json_of(await self.reply("POST", path, body), path)
 
     async def reply(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> httpx2.Response:
-        """A successful reply. Raises: BackendError."""
         try:
             reply = await self.client.request(
                 method, f"{self.url.rstrip('/')}{path}", json=body, headers=dict(self.headers)
@@ -87,7 +82,6 @@ class Api:
         return reply
 
     async def models(self) -> list[str]:
-        """Names of the models of an OpenAI-compatible API. Raises: BackendError."""
         found = await self.get("/v1/models")
         rows = found.get("data") if isinstance(found, dict) else None
         names = [str(row["id"]) for row in rows or () if isinstance(row, dict) and "id" in row]
@@ -96,7 +90,6 @@ class Api:
         return names
 
     async def embed(self, text: str, model: str) -> Timed:
-        """The vector of one text. Raises: BackendError."""
         started = time.perf_counter()
         found = await self.post("/v1/embeddings", {"input": text, "model": model})
         latency_ms = (time.perf_counter() - started) * 1000.0
@@ -125,11 +118,9 @@ class RemoteServer:
             return
 
     async def health(self) -> HealthResponse:
-        """How it is, in full. Raises: BackendError."""
         return await self.run(memory.HEALTH, {})
 
     async def search(self, **body: Any) -> SearchResponse:
-        """Ask it. Raises: BackendError."""
         return await self.run(memory.SEARCH, body)
 
     @asynccontextmanager
@@ -190,7 +181,6 @@ async def reached(settings: Settings, url: str | None, timeout_s: float) -> Asyn
 
 
 def bearer(key: SecretStr | None) -> dict[str, str]:
-    """The headers that carry a key."""
     return {} if key is None else {"Authorization": f"Bearer {key.get_secret_value()}"}
 
 
@@ -207,7 +197,6 @@ class Scratch:
     """Documents that could not be deleted; set by `clean`."""
 
     async def index(self, **body: Any) -> IndexResponse:
-        """Index a document here. Raises: BackendError."""
         self.sources[str(body["source"])] += 1
         return await self.server.run(memory.INDEX, {**body, "project": self.project})
 

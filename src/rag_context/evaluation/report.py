@@ -27,8 +27,6 @@ _DATASET_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """All measurements of one run, by what was measured."""
-
     judged: list[QualityOutcome] = field(default_factory=list)
     with_evidence: list[EvidenceOutcome] = field(default_factory=list)
 
@@ -55,7 +53,6 @@ def rows_of(outcomes: Sequence[QualityOutcome]) -> list[Row]:
 
 
 def as_object(found: Outcomes) -> dict[str, Any]:
-    """All measurements as one JSON object."""
     return {
         "datasets": [_dataset_json(outcome) for outcome in found.judged],
         "measures": [_row_json(row) for row in rows_of(found.judged)],
@@ -132,5 +129,4 @@ def _p(row: Row, mode: Mode) -> str:
 
 
 def with_interval(found: Estimate) -> str:
-    """A mean and its interval."""
     return f"{short(found.mean)} ({short(found.low)} to {short(found.high)})"

@@ -39,12 +39,10 @@ class EndToEnd:
 
     @property
     def success(self) -> float:
-        """Share of the questions answered among the first three."""
         return 1.0 - len(self.missed) / self.questions
 
     @property
     def summary(self) -> str:
-        """One line for people."""
         return (
             f"success@3 {self.success:.0%} (required: > {REQUIRED_SUCCESS:.0%}), "
             f"P99 {self.latency.p99_ms:.0f}ms (< {P99_LIMIT_MS:.0f}ms), "
@@ -53,7 +51,6 @@ class EndToEnd:
 
     @property
     def passed(self) -> bool:
-        """Whether all three limits are kept."""
         return (
             self.success > REQUIRED_SUCCESS
             and self.latency.p99_ms < P99_LIMIT_MS
@@ -152,8 +149,6 @@ PROBES = (
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A phase begins."""
-
     text: str
 
 
@@ -168,8 +163,6 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of a test search."""
-
     question: str
     keyword: str
     found: bool
@@ -179,8 +172,6 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """A result that is worse than its target, but not a failure."""
-
     text: str
 
 
@@ -189,8 +180,6 @@ Event = Heading | Step | Check | Warned | Latency
 
 @dataclass(slots=True)
 class ValidationReport:
-    """The results of a validation."""
-
     steps: list[Step] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -200,7 +189,6 @@ class ValidationReport:
 
     @property
     def sound(self) -> bool:
-        """Whether every step passed."""
         return all(step.passed for step in self.steps)
 
     @property
@@ -212,17 +200,14 @@ class ValidationReport:
 
     @property
     def accurate(self) -> bool:
-        """Whether enough searches found their keyword, or the test was skipped."""
         return self.accuracy is None or self.accuracy >= REQUIRED_ACCURACY
 
     @property
     def passed(self) -> bool:
-        """Whether the validation passed."""
         return self.sound and self.accurate and (self.end_to_end is None or self.end_to_end.passed)
 
     @property
     def latency(self) -> Latency:
-        """The latencies of all requests of the validation."""
         return Latency.of(self.latencies_ms)
 
 
@@ -236,8 +221,6 @@ class DirectBackends:
 
 
 class Validation:
-    """Runs the phases against a server."""
-
     def __init__(
         self, server: RemoteServer, backends: DirectBackends, *, timeout_s: float, on_event: Callable[[Event], None]
     ) -> None:

@@ -186,15 +186,12 @@ class RagContextVectorStore(VectorStore):
         return [_document(each) for each in self._read(ids)]
 
     def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
-        """The best documents for a text."""
         return [document for document, _ in self.similarity_search_with_score(query, k, **kwargs)]
 
     def similarity_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> list[tuple[Document, float]]:
-        """The best documents for a text, with their scores."""
         return [(_document(each), each.score) for each in self._query(query, k, **kwargs)]
 
     def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **kwargs: Any) -> list[Document]:
-        """The documents nearest to a vector."""
         return [_document(each) for each in self._query(embedding, k, **kwargs)]
 
     def max_marginal_relevance_search(

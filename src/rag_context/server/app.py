@@ -51,7 +51,6 @@ class App:
         self._stack = guarded(front(router), options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or the lifespan."""
         scope["app"] = self
         await self._stack(scope, receive, send)
 
@@ -70,8 +69,6 @@ def create_app(
 
 
 class _Bulk:
-    """The streaming endpoint."""
-
     def __init__(self, service: Service, options: ServerOptions) -> None:
         self._service = service
         self._options = options
@@ -93,8 +90,6 @@ class _Bulk:
 
 
 class _Handlers:
-    """The built-in routes."""
-
     def __init__(self, service: Service, options: ServerOptions, tools: Registry) -> None:
         self._service = service
         self._options = options
@@ -102,7 +97,6 @@ class _Handlers:
         self._descriptions: dict[str, asyncio.Future[requests.Reply]] = {}
 
     def routes(self) -> list[Route]:
-        """Most used first."""
         gets: dict[str, requests.Handler] = {
             "/health": self._health,
             "/live": self._live,
@@ -242,7 +236,6 @@ class McpMount:
         self._running = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if not self._running:
             raise requests.RequestRejectedError(503, "Not ready yet", retry_after_s=1)
         # One request that gives up must not take the opening from the others.
@@ -266,7 +259,6 @@ class McpMount:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Let requests in for the time of the block."""
         self._running = True
         soon = asyncio.create_task(self._open_soon(), name="mcp soon") if is_loopback(self._options.host) else None
         try:

@@ -31,8 +31,6 @@ UNREAD_S = 60.0
 
 @dataclass(slots=True)
 class _Outbox:
-    """Receipts on their way out."""
-
     buffer: bytearray = field(default_factory=bytearray)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     space_available: asyncio.Event = field(default_factory=asyncio.Event)
@@ -85,8 +83,6 @@ class _Slice:
 
 @dataclass(slots=True)
 class BulkRun:
-    """One bulk request."""
-
     service: Service
     model: type[BulkLine]
     line_bytes: int
@@ -95,7 +91,6 @@ class BulkRun:
     _order: VersionOrder = field(default_factory=VersionOrder)
 
     async def run(self, receive: Receive, send: Send) -> None:
-        """Read every line, keep what can be kept, and send a receipt for each."""
         outbox = _Outbox()
         # Its size bounds the slices in progress: reading waits while as many tasks have no receipts yet.
         waiting: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue(self.concurrency)
@@ -162,7 +157,6 @@ class BulkRun:
             return [error] * len(documents)
 
     def _receipt(self, number: int, source: str | None, result: BulkReceipt | Exception) -> bytes:
-        """The line of a receipt."""
         if isinstance(result, BackendError):
             log_failure(logger, result)
             reason = component_sentence(result.component)

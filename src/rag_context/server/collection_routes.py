@@ -47,8 +47,6 @@ def collection_routes(service: Service, options: ServerOptions) -> list[routing.
 
 
 class CollectionHandlers:
-    """What runs the declared routes."""
-
     def __init__(self, service: CollectionService, handlers: Mapping[str, Handler], body_bytes: int) -> None:
         self._service = service
         self._handlers = handlers
@@ -129,7 +127,6 @@ def read_query(route: Route[Any], names: Mapping[str, str], fields: Mapping[str,
 
 
 def _steps(raw_path: bytes) -> tuple[str, ...]:
-    """The parts of an address, decoded one by one."""
     steps = []
     for part in raw_path.split(b"/")[1:]:
         try:

@@ -28,8 +28,6 @@ _TOOLS, _VERSIONS = "/tools/", "/bulk/versions"
 
 
 class DirectCalls:
-    """A client's transport that calls the service itself."""
-
     def __init__(self, service: Service, settings: Settings) -> None:
         vocabulary = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
         self._service = service
@@ -43,7 +41,6 @@ class DirectCalls:
         )
 
     async def send(self, call: Call[Answer], request_id: str) -> Answer:
-        """Perform a call. Raises: ClientError."""
         token = REQUEST_ID.set(request_id)
         try:
             response = await self._perform(call, request_id)

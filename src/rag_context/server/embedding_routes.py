@@ -27,8 +27,6 @@ NAME_CHARS = 128
 
 
 class EmbeddingService(Protocol):
-    """What embeddings are taken from."""
-
     async def embed(self, texts: Sequence[str]) -> Matrix:
         """Embed texts as they are: `(n, dim) float32`. Raises: BackendError."""
         ...
@@ -48,7 +46,6 @@ class EmbeddingHandlers:
         self._service = service
 
     def routes(self) -> list[Route]:
-        """The most used first."""
         return [
             Route("/v1/embeddings", requests.Endpoint(self._embed), methods=["POST"]),
             Route("/v1/models", requests.Endpoint(self._models), methods=["GET"]),
@@ -117,7 +114,6 @@ class OneModelService:
         self._embedder = embedder
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
-        """Embed texts: `(n, dim) float32`. Raises: BackendError."""
         if len(texts) == 1:
             return (await self._embedder.embed_query(texts[0]))[np.newaxis]
         parts = [
@@ -126,18 +122,14 @@ class OneModelService:
         return np.concatenate(parts)
 
     def model(self) -> EmbeddingModel:
-        """The embedder's model. Raises: BackendError while it is not known."""
         return self._embedder.model
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The embedder's tokenizer."""
         return self._embedder.tokenizer
 
 
 class EmbeddingApp:
-    """The ASGI application, behind the same guards as the whole server's."""
-
     def __init__(self, embedder: Embedder, options: ServerOptions) -> None:
         self._health = HealthMonitor((("embedding model", Dependency("embedder", embedder.ping)),))
         gets: dict[str, requests.Handler] = {"/health": self._healthy, "/live": self._live, "/ready": self._ready}
@@ -146,7 +138,6 @@ class EmbeddingApp:
         self._stack = guarded(Router(routes, redirect_slashes=False), options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or the lifespan."""
         scope["app"] = self  # which lets the router raise what it does not know, for `guarded` to answer
         await self._stack(scope, receive, send)
 

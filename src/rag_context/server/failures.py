@@ -135,7 +135,6 @@ def log_failure(log: logging.Logger, error: errors.BackendError) -> None:
 
 
 def component_sentence(component: str) -> str:
-    """The sentence for a failed component."""
     if component.startswith("embed"):
         return "Embedding service unavailable"
     if component.startswith(("vector", "qdrant", "chroma")):
@@ -177,7 +176,6 @@ class RequestIdMiddleware:
         self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; lifespan messages pass through."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -46,7 +46,6 @@ class GuardedProtocol(HttpToolsProtocol):
         self._body_timer_s = self.options.body_timeout_s * 1.25
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take the connection, unless there are too many."""
         super().connection_made(transport)
         if len(self.connections) > self.options.max_connections:
             self._reject(503, "Too many connections", ErrorCode.OVERLOADED, b"retry-after: 1\r\n")
@@ -71,7 +70,6 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Parse, then see whether the request is complete."""
         if self.transport.is_closing():
             return
         super().data_received(data)
@@ -91,13 +89,11 @@ class GuardedProtocol(HttpToolsProtocol):
             self._disarm()
 
     def on_message_begin(self) -> None:
-        """A request begins."""
         self._in_head = True
         self._parsed_bytes = 0
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        """Count what the address takes of the head."""
         self._count(len(url))
         super().on_url(url)
 
@@ -117,7 +113,6 @@ class GuardedProtocol(HttpToolsProtocol):
             self._answering.append(self.cycle)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP, or too much of it."""
         if self._parsed_bytes > self.options.head_bytes:
             self._reject(431, _TOO_LARGE)
         else:
@@ -162,5 +157,4 @@ class GuardedProtocol(HttpToolsProtocol):
 
 
 def protocol_with(options: ServerOptions) -> type[asyncio.Protocol]:
-    """The protocol class that keeps to these options."""
     return type("GuardedProtocol", (GuardedProtocol,), {"options": options})

@@ -97,7 +97,6 @@ def _reach(call: Callable[[str], object], file: Path) -> None:
 
 
 def _remove_if_dead(file: Path) -> None:
-    """Remove the socket of a process that was killed."""
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe, suppress(OSError):
         probe.settimeout(0.1)
         try:
@@ -121,14 +120,11 @@ def _taken(file: Path) -> list[bytes]:
 
 
 class _Asking:
-    """The hooks that ask now."""
-
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one hook."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  (a coroutine that runs has one)
         self._tasks.add(task)

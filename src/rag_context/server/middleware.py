@@ -90,7 +90,6 @@ class HostOriginMiddleware:
         self._origins = options.cors_origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or reject it."""
         if scope["type"] == "http":
             self._check(http_request(scope))
         await self._app(scope, receive, send)
@@ -126,7 +125,6 @@ class CrossOrigin:
         self._origins = {origin.encode("latin-1") for origin in origins}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer a preflight."""
         headers = dict(scope["headers"]) if scope["type"] == "http" else {}
         origin = headers.get(b"origin")
         if origin not in self._origins:
@@ -170,7 +168,6 @@ class AuthMiddleware:
         self._wrong = TokenBuckets(WRONG_KEYS_PER_S, WRONG_KEYS, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Set the caller of the request, or reject it."""
         if scope["type"] == "http":
             request = http_request(scope)
             if not self._keys and self._tokens is None:
@@ -225,7 +222,6 @@ class RateLimit:
         self._buckets = TokenBuckets(per_s, burst, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take a token or reject the request; probes of orchestrators are free."""
         if scope["type"] == "http" and scope["path"] not in {"/live", "/ready"}:
             caller = http_request(scope).caller
             has_key = caller is not None and caller is not ANYONE
@@ -256,7 +252,6 @@ class BodyLimit:
         self._timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on with a `receive` that counts."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

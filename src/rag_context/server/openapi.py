@@ -209,7 +209,6 @@ def _post(tool: Tool[Any]) -> Operation:
 
 
 def _needed(operation: Declared[Any, Any]) -> list[str]:
-    """What key an operation needs, as a sentence."""
     may = {Access.READ: None, Access.WRITE: "may write", Access.ADMIN: "has the access admin"}[operation.access]
     return [] if may is None else [f"Needs a key that {may}, where keys are set."]
 
@@ -378,7 +377,6 @@ def _openai_error(status: int) -> Schema:
 
 
 def _operation_paths(options: ServerOptions) -> dict[str, Any]:
-    """Every address of health, metrics, pages and events."""
     alive = {"type": "object", "properties": dict.fromkeys(("status", "instance", "version", "proof"), _TEXT)}
     ready = {"type": "object", "properties": {"status": _TEXT}}
     health = _ref("HealthResponse")

@@ -22,8 +22,6 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who is asking, as far as it is known."""
-
     name: str
     access: Access
     bounds: Bounds | None = None
@@ -85,7 +83,6 @@ class TrustedIssuer:
         return f'Bearer resource_metadata="{scheme}://{rest.partition("/")[0]}{self.metadata_path}"'
 
     def metadata(self) -> dict[str, Any]:
-        """Where tokens come from, and what their scopes may be."""
         return {
             "resource": self.resource,
             "authorization_servers": [self.issuer],

@@ -64,7 +64,6 @@ class Forwarding:
         self._file = file
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or the lifespan."""
         if scope["type"] != "http":
             await self._routes(scope, receive, send)
         elif _is_addressed_to_first(scope):
@@ -180,8 +179,6 @@ async def _send_request(scope: Scope, receive: Receive, writer: asyncio.StreamWr
 
 
 class _Answer:
-    """What the parser finds in an answer, as messages to send."""
-
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.is_begun = False
@@ -233,19 +230,15 @@ _LABEL = "worker"
 
 
 class Peers:
-    """The workers of one server, as one of them sees them."""
-
     def __init__(self, slot: WorkerSlot) -> None:
         self.number = slot.number
         self.count = slot.count
         self._folder = slot.folder
 
     def file(self, number: int) -> Path:
-        """The socket file of a worker."""
         return self._folder / f"{number}.sock"
 
     def front(self, routes: ASGIApp) -> ASGIApp:
-        """What stands before the routes of this worker."""
         return routes if self.number == FIRST else Forwarding(routes, self.file(FIRST))
 
     async def each(self, own: bytes, path: str) -> dict[int, bytes | None]:
@@ -287,11 +280,9 @@ class _Shared:
         return getattr(self._own, name)
 
     def handlers(self) -> dict[str, Handler]:
-        """What performs the operations: those of this worker, except for the health of all."""
         return {**self._own.handlers(), HEALTH.name: lambda _request, _context: self.health()}
 
     async def health(self) -> HealthResponse:
-        """This worker's report, with a component for each worker; healthy if all of them are."""
         own = await self._own.health()
         reports = await self._peers.each(own.to_json(), "/health")
         workers = [self._component(number, body) for number, body in reports.items()]
@@ -303,7 +294,6 @@ class _Shared:
         )
 
     async def prometheus(self) -> bytes:
-        """The metrics of all workers, each with its number as a label."""
         return labelled(await self._peers.each(await self._own.prometheus(), "/metrics"))
 
     def _component(self, number: int, body: bytes | None) -> ComponentHealth:

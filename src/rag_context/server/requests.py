@@ -40,7 +40,6 @@ class HttpRequest:
         return None if value is None else value.decode("latin-1").strip()
 
     def has_body(self) -> bool:
-        """Whether the request announces a body."""
         return self.headers.get(b"content-length", b"0").strip() != b"0" or b"transfer-encoding" in self.headers
 
 
@@ -52,7 +51,6 @@ def http_request(scope: Scope) -> HttpRequest:
 
 
 def attach_request(scope: Scope, opened: HttpRequest) -> None:
-    """Attach what is known of a request to its scope."""
     scope.setdefault("state", {})[_STATE] = opened
 
 
@@ -95,8 +93,6 @@ class RequestRejectedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A complete answer."""
-
     body: bytes
     status: int = 200
     media_type: bytes = JSON
@@ -104,7 +100,6 @@ class Reply:
 
     @classmethod
     def json(cls, value: Any, status: int = 200) -> "Reply":
-        """A JSON answer from plain data."""
         return cls(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(), status)
 
     async def send(self, send: Send, *, more: bool = False) -> None:
@@ -155,7 +150,6 @@ async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
 
 
 async def read_body(receive: Receive) -> bytes:
-    """The whole body. Raises: ClientGoneError."""
     message = await receive()
     # Nearly every body arrives in one piece, and is not copied then.
     if message["type"] == "http.request" and not message.get("more_body", False):
@@ -177,8 +171,6 @@ Handler = Callable[[Scope, Receive], Awaitable[Reply]]
 
 
 class Endpoint:
-    """An ASGI endpoint from a function that returns a reply."""
-
     def __init__(self, handle: Handler) -> None:
         self._handle = handle
 
@@ -207,7 +199,6 @@ def require(access: Access, opened: HttpRequest) -> None:
 
 
 def lacking(access: Access) -> str:
-    """The message for a caller without this access."""
     return "This API key may only read" if access is Access.WRITE else f"This API key lacks the access {access}"
 
 

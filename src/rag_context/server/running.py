@@ -69,22 +69,18 @@ class Server(uvicorn.Server):
     """uvicorn's server, for which a signal to stop is a normal end: the process exits with status 0."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop; a second signal stops without waiting."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
     def stop(self) -> None:
-        """Stop as a signal would."""
         self.should_exit = True
 
 
 def build_server(app: ASGIApp, options: ServerOptions) -> Server:
-    """The server, not yet running."""
     return Server(server_config(app, options))
 
 
 def server_config(app: ASGIApp, options: ServerOptions, *, lifespan: Literal["on", "off"] = "on") -> Config:
-    """The configuration of uvicorn."""
     return Config(
         app,
         http=protocol_with(options),

@@ -64,8 +64,6 @@ class WorkerSlot:
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """One worker across its restarts."""
-
     number: int
     start: Any
     link: SupervisorEnd | None = None
@@ -131,7 +129,6 @@ class Supervisor:
                 worker.link.ask_to_stop()
 
     async def end(self) -> None:
-        """Stop the workers and wait for their end."""
         if not self._stopping.is_set():
             self.stop()
         self._listener.close()
@@ -184,7 +181,6 @@ class Supervisor:
             await set_within(self._changed, FIRST_DELAY_S)  # one that did not read may read again
 
     async def _keep(self, worker: _Worker) -> None:
-        """Run a worker until the stop, again and again."""
         delay_s = FIRST_DELAY_S
         while not self._stopping.is_set():
             began = self._clock()

@@ -106,8 +106,6 @@ async def _json(client: httpx2.AsyncClient, address: str) -> dict[str, Any]:
 
 
 class AccessTokens:
-    """Finds out who bears a token."""
-
     def __init__(self, issuer: TrustedIssuer, clock: Callable[[], float] = time.monotonic) -> None:
         self._issuer = issuer
         self._keys = _Keys(issuer, clock)

@@ -26,7 +26,6 @@ class Tool(Operation[Request, WireResponse]):
 
 
 def tool_of(operation: Operation[Request, Any], run: Handler, vocabulary: Vocabulary) -> Tool[Request]:
-    """The operation, performed by `run`."""
     declared = {each.name: getattr(operation, each.name) for each in fields(operation)}
     return Tool(**{**declared, "request": operation.request.with_vocabulary(vocabulary)}, run=run)
 
@@ -38,11 +37,9 @@ class Registry(dict[str, Tool[Any]]):
         super().__init__((tool.name, tool) for tool in tools)
 
     def only(self, toolsets: Toolsets) -> "Registry":
-        """The tools of these sets."""
         return Registry(*(tool for tool in self.values() if tool.toolset in toolsets))
 
     def listing(self) -> list[dict[str, Any]]:
-        """What `GET /tools` says of each."""
         return [
             {
                 "name": tool.name,

@@ -32,8 +32,6 @@ _READ_BYTES = 4096
 
 
 class WorkerEvent(StrEnum):
-    """What a worker reports."""
-
     SERVING = "serving"
     """It answers."""
     READY = "ready"
@@ -59,8 +57,6 @@ class Surplus:
 
 
 class SupervisorEnd:
-    """The supervisor's end, for an event loop."""
-
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
 
@@ -85,7 +81,6 @@ class SupervisorEnd:
             self._socket.send(_SURPLUS * connections)
 
     async def reports(self) -> AsyncIterator[WorkerReport]:
-        """What the worker reports, until it ends."""
         loop, rest = asyncio.get_running_loop(), b""
         with suppress(OSError):
             while received := await loop.sock_recv(self._socket, _READ_BYTES):
@@ -104,8 +99,6 @@ class SupervisorEnd:
 
 
 class WorkerEnd:
-    """The worker's end."""
-
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._unsent = b""
@@ -149,7 +142,6 @@ class WorkerEnd:
 
 
 def channel() -> tuple[SupervisorEnd, socket.socket]:
-    """A new channel: the supervisor's end, and the socket to hand to the worker."""
     ours, theirs = socket.socketpair()
     return SupervisorEnd(ours), theirs
 
@@ -209,7 +201,6 @@ class WorkerServer(Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve, and report it."""
         await super().startup(sockets=[])  # connections come from the supervisor
         loop = asyncio.get_running_loop()
         self._file.unlink(missing_ok=True)  # of a worker that was killed
@@ -224,7 +215,6 @@ class WorkerServer(Server):
         self._run(self._report_ready())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer the requests that run, and end."""
         # No connection is taken from here on: its first request would be cut off by the end.
         asyncio.get_running_loop().remove_reader(self._link.fileno())
         for task in self._tasks:

@@ -5,12 +5,10 @@ from collections.abc import Collection
 
 
 def set_unless_given(name: str, value: str) -> None:
-    """Set a variable that configures a library, unless the user has set it."""
     os.environ.setdefault(name, value)
 
 
 def has_any(names: Collection[str]) -> bool:
-    """Whether one of the variables is set."""
     return not os.environ.keys().isdisjoint(names)
 
 

@@ -68,8 +68,6 @@ _HARMLESS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One setting."""
-
     name: str
     field: FieldInfo
 
@@ -94,7 +92,6 @@ class Key:
 
     @property
     def is_list(self) -> bool:
-        """Whether it has several values."""
         return get_origin(self.field.annotation) is tuple
 
     @property
@@ -104,7 +101,6 @@ class Key:
 
     @property
     def default(self) -> object:
-        """The default value; None if there is none, or if it is computed."""
         return self.field.default if self.field.default_factory is None else None
 
 

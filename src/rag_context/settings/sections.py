@@ -18,7 +18,6 @@ MIB = 1 << 20
 
 
 def default_data_dir() -> Path:
-    """The platform's place for this program's data of this user."""
     return user_folder("XDG_DATA_HOME", "~/.local/share")
 
 
@@ -249,7 +248,6 @@ class ConnectionSettings(values.Section):
 
     @property
     def configuration(self) -> dict[str, object]:
-        """The options of the provider."""
         return dict(self.__pydantic_extra__ or {})
 
 
@@ -348,7 +346,6 @@ class RetentionSettings(values.Section):
 
     @property
     def kinds(self) -> dict[str, int]:
-        """The days by content type."""
         return {kind: int(days) for kind, _, days in (each.partition("=") for each in self.keep)}
 
 

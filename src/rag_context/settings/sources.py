@@ -46,8 +46,6 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """A raw value and its source."""
-
     value: object
     source: str
 
@@ -342,7 +340,6 @@ def _missing_extra(key: str, value: str | bool, extra: str, source: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine's loopback interface."""
     if host.lower() == "localhost":
         return True
     try:

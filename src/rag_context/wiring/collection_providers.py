@@ -53,7 +53,6 @@ _WITH_PORT = re.compile(r":\d+$")
 
 
 def _address(url: str) -> str:
-    """Reject an invalid address now, before the first call."""
     parts = urlsplit(url)
     if not parts.hostname or parts.port == 0:
         raise ValueError(url)
@@ -341,7 +340,6 @@ async def open_all_connections(settings: Settings) -> AsyncIterator[Connections]
 
 
 def _addresses(settings: Settings, registry: ProviderRegistry) -> Iterator[str]:
-    """The addresses of all connections."""
     for id_, connection in _tables(settings).items():
         registered = _known(id_, connection, registry)
         yield from registered.addresses(_configuration(id_, connection, registered))

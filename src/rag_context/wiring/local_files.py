@@ -11,7 +11,6 @@ __all__ = ["HISTORIES_NAME", "file_problem", "index_path", "lost_index", "open_f
 
 
 def index_path(data_dir: Path) -> Path:
-    """The file of the embedded index, which may not exist."""
     return data_dir / FILE_NAME
 
 

@@ -32,8 +32,6 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Both ends, and what moves the documents between them."""
-
     source: End
     target: End
     mover: Mover

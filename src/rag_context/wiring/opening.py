@@ -408,7 +408,6 @@ PROJECT_READ_S = 30.0
 
 @asynccontextmanager
 async def open_projects(dependencies: Dependencies, settings: Settings) -> AsyncIterator[ProjectDependencies]:
-    """Open the components for project documents. Raises: ConfigurationError."""
     deadline_s = settings.search.deadline_ms / 1000.0
     backends = dependencies.backends
     memory = dependencies.chain
@@ -485,7 +484,6 @@ def _rules(settings: Settings) -> HousekeepingRules:
 
 @asynccontextmanager
 async def _open_chat(settings: ChatSettings) -> AsyncIterator[ChatModel | None]:
-    """The configured chat model; None if none is configured."""
     if settings.url is None:
         yield None
         return

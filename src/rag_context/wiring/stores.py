@@ -63,8 +63,6 @@ def _local_stores(stores: StoreSettings) -> dict[str, bool]:
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The stores of a service, in one backend or several."""
-
     documents: DocumentStore
     vectors: IndexVectors
     texts: KeywordIndex

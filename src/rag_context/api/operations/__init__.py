@@ -90,12 +90,10 @@ class Operation(Generic[Request, Response]):
 
     @cached_property
     def input_schema(self) -> Schema:
-        """JSON Schema of the arguments."""
         return json_schema(self.request, "validation")
 
     @cached_property
     def output_schema(self) -> Schema:
-        """JSON Schema of the result."""
         return json_schema(self.response, "serialization")
 
     @property

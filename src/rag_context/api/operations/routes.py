@@ -64,7 +64,6 @@ class Route(Generic[Response]):
 
     @property
     def tag(self) -> str:
-        """The first part of its address."""
         return self.path.split("/")[1]
 
     @cached_property
@@ -96,13 +95,11 @@ class Route(Generic[Response]):
 
     @property
     def body_example(self) -> Mapping[str, Any]:
-        """A body that it takes."""
         fields = {} if self.body is None else self.body.model_fields
         return self.example or {name: value for name, value in self.operation.example.items() if name in fields}
 
     @property
     def errors(self) -> tuple[int, ...]:
-        """The statuses of its errors."""
         with_body = (408, 413, 415) if self.body is not None else ()
         missing = () if self.steps == ("providers",) else (404,)
         conflict = (409,) if self.tag == "collections" and self.method != "GET" else ()

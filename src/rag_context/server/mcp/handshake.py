@@ -247,8 +247,6 @@ class OversizedLineError(Exception):
 
 
 class Wire:
-    """Lines in and lines out, blocking."""
-
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self._in = os.fdopen(read_fd, "rb", closefd=False)
         self._write_fd = write_fd

@@ -35,7 +35,6 @@ def read_message(line: bytes) -> types.JSONRPCMessage:
 
 
 def opens_session(message: types.JSONRPCMessage) -> bool:
-    """Whether a message is the first request of a session."""
     return isinstance(message, types.JSONRPCRequest) and message.method == "initialize"
 
 
@@ -73,7 +72,6 @@ def oversized() -> types.JSONRPCError:
 
 
 def line_of(message: types.JSONRPCMessage) -> bytes:
-    """A message as bytes, without a line feed."""
     return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
 

@@ -257,7 +257,6 @@ class McpServer:
         self._listed: dict[bool, dict[str, types.Tool]] = {}
 
     def server(self) -> Server[Any]:
-        """The protocol's server."""
         server: Server[Any] = Server(
             NAME,
             version=__version__,
@@ -374,11 +373,9 @@ class McpServer:
         return await filled(known, arguments, await self._service(), memory.tools, _CLIENT.get().request_id)
 
     async def _service(self) -> Service:
-        """What there is for this caller."""
         return (await self._memory()).service.bound_to(_CLIENT.get().caller.bounds)
 
     def _prompts(self) -> list[types.Prompt]:
-        """Those whose tools are offered to this caller."""
         client = _CLIENT.get()
         if PROMPTED_BY not in client.toolsets:
             return []

@@ -92,7 +92,6 @@ def passages(results: list[SearchResult]) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """What surrounds a passage, marked as such."""
     return "\n".join(f"> {line}" for line in text.strip("\n").split("\n"))
 
 
@@ -433,7 +432,6 @@ def for_models(schema: Schema, without: Collection[str] = ()) -> Schema:
 
 
 def _listed(node: Schema, without: Collection[str], path: str = "") -> Schema:
-    """An object's schema without the properties that are not listed."""
     properties = {
         name: _listed(each, without, f"{path}{name}.") if "properties" in each else each
         for name, each in node.get("properties", {}).items()

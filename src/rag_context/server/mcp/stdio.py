@@ -75,8 +75,6 @@ async def _notify_of_resources(
 
 
 class _Traffic:
-    """What goes over the wire, and which requests are still unanswered."""
-
     def __init__(self, conversation: OpeningReader) -> None:
         self._answered_id: types.RequestId | None = conversation.opening.request_id
         self._open: set[types.RequestId] = set()

@@ -100,12 +100,10 @@ class McpSessions:
         return used.rowcount > 0
 
     def client(self, session: str) -> str | None:
-        """What the program of a session calls itself."""
         row = self._rows.execute("SELECT client FROM sessions WHERE id = ?", (session,)).fetchone()
         return row[0] if row is not None else None
 
     def end(self, session: str, key: str | None) -> bool:
-        """Forget a session; False where there is none."""
         ended = self._rows.execute("DELETE FROM sessions WHERE id = ? AND owner = ?", (session, _owner(key)))
         return ended.rowcount > 0
 
@@ -126,7 +124,6 @@ class McpEndpoint:
         self._sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; the work ends when its client goes away."""
         request = requests.http_request(scope)
         if scope["method"] == "DELETE":
             await self._end_session(request, send)
@@ -248,8 +245,6 @@ def _no_session() -> requests.Reply:
 
 @asynccontextmanager
 async def open_endpoint(memory: Memory, options: ServerOptions) -> AsyncIterator[McpEndpoint]:
-    """The endpoint over a memory."""
-
     async def opened() -> Memory:
         return memory
 
