@@ -3,16 +3,13 @@
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
-
-import typer
 
 from rag_context.api.adoption import AdoptedSource, AdoptionReceipt
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, counted
 from rag_context.cli.local_connection import MODEL_WAIT_S, InProcess, with_bulk_timeout
-from rag_context.cli.options import Options, resumable, with_options
+from rag_context.cli.options import Options, option, resumable, with_options
 from rag_context.cli.progress import stages
 from rag_context.errors import NotFoundError
 from rag_context.logs import configure_logging
@@ -24,13 +21,13 @@ from rag_context.wiring.opening import open_adopting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptOptions(Options):
-    mongodb: Annotated[str | None, typer.Option(metavar="URI", help="A MongoDB whose documents are taken over.")] = None
-    qdrant: Annotated[str | None, typer.Option(metavar="URL", help="A Qdrant whose points are taken over.")] = None
-    chroma: Annotated[str | None, typer.Option(metavar="URL|FOLDER", help="A Chroma whose rows are taken over.")] = None
-    collection: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Qdrant's or Chroma's collection; p4nth30n_context if absent.")
-    ] = None
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be taken over.")] = False
+    mongodb: str | None = option(None, "A MongoDB whose documents are taken over.", metavar="URI")
+    qdrant: str | None = option(None, "A Qdrant whose points are taken over.", metavar="URL")
+    chroma: str | None = option(None, "A Chroma whose rows are taken over.", metavar="URL|FOLDER")
+    collection: str | None = option(
+        None, "Qdrant's or Chroma's collection; p4nth30n_context if absent.", metavar="NAME"
+    )
+    dry_run: bool = option(False, "Only show what would be taken over.")
 
 
 @with_options

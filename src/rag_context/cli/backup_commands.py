@@ -4,13 +4,10 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, counted
-from rag_context.cli.options import Options, with_options
+from rag_context.cli.options import Options, argument, option, with_options
 from rag_context.cli.transfer_commands import STREAM, unwritable, written
 from rag_context.errors import InvalidInputError
 from rag_context.logs import configure_logging
@@ -19,19 +16,14 @@ from rag_context.wiring.backups import back_up, restore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupOptions(Options):
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The backup; - is stdout.")]
-    with_configuration: Annotated[
-        bool,
-        typer.Option("--with-configuration", help="Also the configuration file, with the keys and passwords in it."),
-    ] = False
+    file: Path = argument("The backup; - is stdout.", "FILE")
+    with_configuration: bool = option(False, "Also the configuration file, with the keys and passwords in it.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOptions(Options):
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `backup` wrote; - is stdin.")]
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Set aside what the data directory holds, in a folder of it.")
-    ] = False
+    file: Path = argument("What `backup` wrote; - is stdin.", "FILE")
+    overwrite: bool = option(False, "Set aside what the data directory holds, in a folder of it.")
 
 
 @with_options

@@ -2,9 +2,6 @@
 
 import sys
 from itertools import islice
-from typing import Annotated
-
-import typer
 
 from rag_context.api.changes import ForgetResponse, LogResponse
 from rag_context.api.operations import memory
@@ -12,7 +9,7 @@ from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, ask_first, counted, one_line
 from rag_context.cli.memory_commands import answer, print_readable, run
 from rag_context.cli.operation_options import Fields, Name, with_fields
-from rag_context.cli.options import Options, Yes
+from rag_context.cli.options import Options, Yes, option
 from rag_context.cli.receipts import show_injected
 from rag_context.errors import InvalidInputError
 
@@ -35,9 +32,7 @@ _AGENT = Name(None, "NAME", "Name that the log shows; default cli.")
 def correct(
     fields: Fields,
     *,
-    content: Annotated[
-        str | None, typer.Option("--content", metavar="TEXT", help="The whole text, as it is; default: standard input.")
-    ] = None,
+    content: str | None = option(None, "The whole text, as it is; default: standard input.", metavar="TEXT"),
     options: Options,
 ) -> ExitCode:
     """Store the right version of a document, and hide the wrong one; its content is kept."""
@@ -57,16 +52,10 @@ def history(fields: Fields, options: Options) -> ExitCode:
 def log(
     fields: Fields,
     *,
-    injected: Annotated[
-        bool, typer.Option("--injected", help="Instead: what hooks showed to agents, and withheld.")
-    ] = False,
-    session: Annotated[
-        str | None, typer.Option("--session", metavar="ID", help="With --injected: of this session alone.")
-    ] = None,
-    shown: Annotated[bool, typer.Option("--shown", help="With --injected: without what was withheld.")] = False,
-    accesses: Annotated[
-        bool, typer.Option("--accesses", help="Instead: who changed something, or was rejected, as lines of JSON.")
-    ] = False,
+    injected: bool = option(False, "Instead: what hooks showed to agents, and withheld."),
+    session: str | None = option(None, "With --injected: of this session alone.", metavar="ID"),
+    shown: bool = option(False, "With --injected: without what was withheld."),
+    accesses: bool = option(False, "Instead: who changed something, or was rejected, as lines of JSON."),
     options: Options,
 ) -> ExitCode:
     """List what was changed in the memory, newest first, and what of it can be undone."""

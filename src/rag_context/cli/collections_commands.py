@@ -19,7 +19,7 @@ from rag_context.cli.command_line import EPILOG, ExitCode, run_to_end
 from rag_context.cli.connecting import open_client
 from rag_context.cli.console import Console, Part, ask_first, counted, safe
 from rag_context.cli.operation_options import Fields, Name, with_fields
-from rag_context.cli.options import Options, Yes, with_options
+from rag_context.cli.options import Options, Yes, option, with_options
 from rag_context.collections.labels import OWN_EMBEDDER
 from rag_context.errors import InvalidInputError
 
@@ -85,9 +85,7 @@ def show(fields: Fields, options: Options) -> None:
 def create(
     fields: Fields,
     *,
-    own_vectors: Annotated[
-        bool, typer.Option("--own-vectors", help="Each document brings its vector; texts are not embedded.")
-    ] = False,
+    own_vectors: bool = option(False, "Each document brings its vector; texts are not embedded."),
     options: Options,
 ) -> None:
     """Create an empty collection, whose texts the server embeds; an existing name is an error.
@@ -158,10 +156,7 @@ def query(fields: Fields, options: Options) -> None:
 
 @_command(operations.COLLECTION_DOCUMENTS)
 def documents(
-    fields: Fields,
-    *,
-    embeddings: Annotated[bool, typer.Option("--embeddings", help="With --json: the vectors too.")] = False,
-    options: Options,
+    fields: Fields, *, embeddings: bool = option(False, "With --json: the vectors too."), options: Options
 ) -> None:
     """List documents by id, and how many there are in all."""
     offset = fields.get("offset", 0)
@@ -203,9 +198,7 @@ def update(fields: Fields, options: Options) -> None:
 def remove(
     fields: Fields,
     *,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="With --where: also more than 100 documents, or more than half.")
-    ] = False,
+    yes: bool = option(False, "With --where: also more than 100 documents, or more than half.", "--yes", "-y"),
     options: Options,
 ) -> None:
     """Delete documents by id, or those that pass a filter."""
@@ -254,9 +247,7 @@ def empty(fields: Fields, *, yes: Yes = False, options: Options) -> None:
 def copy(
     source: Annotated[str, typer.Argument(metavar="FROM", help="NAME, or CONNECTION:NAME.")],
     target: Annotated[str, typer.Argument(metavar="TO", help="NAME, or CONNECTION:NAME; created when missing.")],
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a target that holds other documents.")
-    ] = False,
+    overwrite: bool = option(False, "Replace a target that holds other documents."),
     *,
     options: Options,
 ) -> ExitCode:

@@ -14,7 +14,7 @@ import typer
 
 from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import Console
-from rag_context.cli.options import ConfigOptions, Options, with_options
+from rag_context.cli.options import ConfigOptions, Options, option, with_options
 from rag_context.errors import InvalidInputError
 from rag_context.settings import Loaded, shown
 
@@ -40,9 +40,7 @@ _TOGETHER = ("embedder.", "reranker.", "chat.")
 
 @with_options
 def show_config(
-    show_all: Annotated[bool, typer.Option("--all", help="Also the settings that have their defaults.")] = False,
-    *,
-    options: Options,
+    show_all: bool = option(False, "Also the settings that have their defaults.", "--all"), *, options: Options
 ) -> ExitCode:
     """Print what is set, and the settings of what is in use, each with its source; secrets are masked.
 
@@ -66,20 +64,12 @@ def show_config(
 @with_options
 def key(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key's owner.")],
-    read_only: Annotated[bool, typer.Option("--read-only", help="The key may search, but not index.")] = False,
-    admin: Annotated[bool, typer.Option("--admin", help="The key may do everything, such as test providers.")] = False,
-    project: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Bind the key to a project; repeatable.")
-    ] = None,
-    collection: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Bind the key to a collection; repeatable.")
-    ] = None,
-    agent: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Bind the key to what an agent stores; repeatable.")
-    ] = None,
-    tag: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Bind the key to documents with a tag; repeatable.")
-    ] = None,
+    read_only: bool = option(False, "The key may search, but not index."),
+    admin: bool = option(False, "The key may do everything, such as test providers."),
+    project: list[str] | None = option(None, "Bind the key to a project; repeatable.", metavar="NAME"),
+    collection: list[str] | None = option(None, "Bind the key to a collection; repeatable.", metavar="NAME"),
+    agent: list[str] | None = option(None, "Bind the key to what an agent stores; repeatable.", metavar="NAME"),
+    tag: list[str] | None = option(None, "Bind the key to documents with a tag; repeatable.", metavar="NAME"),
     *,
     options: ConfigOptions,
 ) -> ExitCode:

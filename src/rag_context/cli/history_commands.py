@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.progress import MofNCompleteColumn, Progress
 
 from rag_context.agents.histories import (
@@ -30,7 +28,7 @@ from rag_context.cli.connecting import open_connection
 from rag_context.cli.console import Console, counted, one_line, separated
 from rag_context.cli.index_files import on_signals
 from rag_context.cli.operation_options import parse_time
-from rag_context.cli.options import Options, named_path, resumable, with_options
+from rag_context.cli.options import Options, argument, named_path, option, resumable, with_options
 from rag_context.cli.progress import PROGRESS_S, EmbeddingProgress, Rate
 from rag_context.cli.summary import SHOWN, ReceiptLines
 from rag_context.domain.documents import PROJECT_TAG
@@ -44,34 +42,19 @@ from rag_context.wiring.local_files import HISTORIES_NAME, open_file_manifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryOptions(Options):
-    clients: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[CLIENT]...", help=f"Only these: {', '.join(CLIENTS)}.", show_default=False),
-    ] = None
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be taken in, and change nothing.")] = False
-    since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Only sessions that went on since: 7d, 2026-01-31 or RFC 3339.")
-    ] = None
-    project: Annotated[
-        Path | None, typer.Option(metavar="DIR", parser=named_path, help="Only sessions of the project of this folder.")
-    ] = None
-    all_projects: Annotated[
-        bool, typer.Option("--all-projects", help="Sessions of all projects; that is the default.")
-    ] = False
-    headless: Annotated[
-        bool | None,
-        typer.Option("--headless", help="Also sessions that a program led (history.headless).", show_default=False),
-    ] = None
-    subagents: Annotated[
-        bool | None,
-        typer.Option("--subagents", help="Also sessions of sub-agents (history.subagents).", show_default=False),
-    ] = None
-    force: Annotated[bool, typer.Option("--force", help="Also sessions that were deleted from the memory since.")] = (
-        False
+    clients: list[str] | None = argument(
+        f"Only these: {', '.join(CLIENTS)}.", "[CLIENT]...", default=None, show_default=False
     )
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Go on, and take in what is said from then on, until Ctrl-C.")
-    ] = False
+    dry_run: bool = option(False, "Say what would be taken in, and change nothing.")
+    since: str | None = option(None, "Only sessions that went on since: 7d, 2026-01-31 or RFC 3339.", metavar="WHEN")
+    project: Path | None = option(
+        None, "Only sessions of the project of this folder.", metavar="DIR", parser=named_path
+    )
+    all_projects: bool = option(False, "Sessions of all projects; that is the default.")
+    headless: bool | None = option(None, "Also sessions that a program led (history.headless).", show_default=False)
+    subagents: bool | None = option(None, "Also sessions of sub-agents (history.subagents).", show_default=False)
+    force: bool = option(False, "Also sessions that were deleted from the memory since.")
+    watch: bool = option(False, "Go on, and take in what is said from then on, until Ctrl-C.")
 
 
 @dataclass

@@ -13,9 +13,8 @@ from hashlib import blake2b
 from itertools import takewhile
 from pathlib import Path
 from threading import Event
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.progress import MofNCompleteColumn, Progress, TaskID
 
 from rag_context._version import __version__
@@ -26,7 +25,7 @@ from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import Connection, open_connection
 from rag_context.cli.console import Console, counted, one_line
 from rag_context.cli.operation_options import NAMES, parameter
-from rag_context.cli.options import Options, named_path, resumable, with_options
+from rag_context.cli.options import Options, argument, named_path, option, resumable, with_options
 from rag_context.cli.progress import EmbeddingProgress, Rate
 from rag_context.cli.summary import ReceiptLines, Sink, Summary, receipts_file
 from rag_context.domain.documents import FILTERED, TEXT_FIELDS, Metadata
@@ -50,13 +49,12 @@ Listener = Callable[[FileReceipt], None]
 
 @dataclass(frozen=True, slots=True)
 class LabelOptions:
-    content_type: Annotated[
-        str | None,
-        typer.Option("--type", metavar="KIND", help="Kind of content: chat, decision, code or documentation."),
-    ] = None
-    session: Annotated[str | None, typer.Option(metavar="ID", help="Session that the documents belong to.")] = None
-    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="A tag; may be given several times.")] = None
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Agent that wrote the documents.")] = None
+    content_type: str | None = option(
+        None, "Kind of content: chat, decision, code or documentation.", "--type", metavar="KIND"
+    )
+    session: str | None = option(None, "Session that the documents belong to.", metavar="ID")
+    tag: list[str] | None = option(None, "A tag; may be given several times.", metavar="TAG")
+    agent: str | None = option(None, "Agent that wrote the documents.", metavar="NAME")
 
     def labels(self, settings: Settings, stated: Mapping[str, Any]) -> Labels:
         """The same as labels, with the `stated` fields. Raises: InvalidInputError."""
@@ -73,33 +71,16 @@ _with_labels = partial(with_options, sources={"stated": (_STATED, dict)})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFilesOptions(Options):
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="PATH...", parser=named_path, help="Files, folders, quoted patterns; - is stdin (see --jsonl)."
-        ),
-    ]
-    jsonl: Annotated[
-        bool, typer.Option("--jsonl", help="The files are streams of documents, one JSON object per line.")
-    ] = False
-    include: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--include",
-            metavar="PATTERN",
-            help="Index matching files although they look generated; may be given several times.",
-        ),
-    ] = None
-    prune: Annotated[
-        bool, typer.Option("--prune", help="Remove the documents of files that are gone from the folders.")
-    ] = False
-    secrets: Annotated[
-        bool,
-        typer.Option("--secrets", help="Also read files at the usual places of secrets (~/.ssh, .netrc, /etc, ...)."),
-    ] = False
-    receipts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a receipt for each document, one JSON object per line.")
-    ] = None
+    paths: list[Path] = argument(
+        "Files, folders, quoted patterns; - is stdin (see --jsonl).", "PATH...", parser=named_path
+    )
+    jsonl: bool = option(False, "The files are streams of documents, one JSON object per line.")
+    include: list[str] | None = option(
+        None, "Index matching files although they look generated; may be given several times.", metavar="PATTERN"
+    )
+    prune: bool = option(False, "Remove the documents of files that are gone from the folders.")
+    secrets: bool = option(False, "Also read files at the usual places of secrets (~/.ssh, .netrc, /etc, ...).")
+    receipts: Path | None = option(None, "Write a receipt for each document, one JSON object per line.", metavar="FILE")
 
     @property
     def streams(self) -> list[Path]:
@@ -264,7 +245,7 @@ _STYLES = {"removed": "yellow", "rejected": "red", "pending": "yellow"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchOptions(Options):
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", parser=named_path, help="Files and folders.")]
+    paths: list[Path] = argument("Files and folders.", "PATH...", parser=named_path)
 
 
 @dataclass

@@ -21,7 +21,7 @@ from rag_context.agents.workspace import workspace
 from rag_context.api.toolsets import MEMORY_TOOLS, Toolset, names_of, toolsets_named
 from rag_context.cli.command_line import ExitCode, exit_code
 from rag_context.cli.console import Console
-from rag_context.cli.options import ConfigOptions, Options, with_options
+from rag_context.cli.options import ConfigOptions, Options, option, with_options
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.settings import Loaded
 from rag_context.settings.environment import without
@@ -55,16 +55,12 @@ class _Outcome:
 def install(
     clients: Clients = None,
     all_found: AllFound = False,
-    scope: Annotated[
-        Scope, typer.Option(help="The settings of this user, or those of the current project, which a team commits.")
-    ] = Scope.USER,
+    scope: Scope = option(
+        Scope.USER, "The settings of this user, or those of the current project, which a team commits."
+    ),
     dry_run: DryRun = False,
-    tools: Annotated[
-        str, typer.Option(metavar="SETS", help="Which tools to offer, as in `rag-context mcp --tools`.")
-    ] = Toolset.MEMORY.value,
-    url: Annotated[
-        str | None, typer.Option("--url", metavar="URL", help="Use a running server at this address for the tools.")
-    ] = None,
+    tools: str = option(Toolset.MEMORY.value, "Which tools to offer, as in `rag-context mcp --tools`.", metavar="SETS"),
+    url: str | None = option(None, "Use a running server at this address for the tools.", metavar="URL"),
     *,
     options: Options,
 ) -> ExitCode:
@@ -97,8 +93,8 @@ def install(
 @with_options
 def uninstall(
     clients: Clients = None,
-    all_found: Annotated[bool, typer.Option("--all", help="All clients that have something of this program.")] = False,
-    scope: Annotated[Scope | None, typer.Option(help="Only the settings of this scope.")] = None,
+    all_found: bool = option(False, "All clients that have something of this program.", "--all"),
+    scope: Scope | None = option(None, "Only the settings of this scope."),
     dry_run: DryRun = False,
     *,
     options: Options,

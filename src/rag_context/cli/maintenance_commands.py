@@ -14,7 +14,7 @@ from rag_context.api.maintenance import CheckResponse, IssueReport
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, counted, safe
 from rag_context.cli.local_connection import MODEL_WAIT_S
-from rag_context.cli.options import ConfigOptions, Options, resumable, with_options
+from rag_context.cli.options import ConfigOptions, Options, option, resumable, with_options
 from rag_context.cli.progress import Stages, stages
 from rag_context.collections.collection_maintenance import Reindexed
 from rag_context.collections.copying import CopyProgress, Stage, copy_all, own_collections
@@ -31,13 +31,9 @@ from rag_context.wiring.stores import begin_empty_index
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckOptions(Options):
-    repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired, and list the rest.")] = False
-    start_empty: Annotated[
-        bool, typer.Option("--start-empty", help="Create an empty index where the earlier one is gone.")
-    ] = False
-    full: Annotated[
-        bool, typer.Option("--full", help="Check every page and every term; writers wait for a part of it.")
-    ] = False
+    repair: bool = option(False, "Repair what can be repaired, and list the rest.")
+    start_empty: bool = option(False, "Create an empty index where the earlier one is gone.")
+    full: bool = option(False, "Check every page and every term; writers wait for a part of it.")
 
     @property
     def thoroughness(self) -> Thoroughness:
@@ -182,10 +178,7 @@ class MoveOptions(Options):
     to: Annotated[
         str, typer.Option("--to", metavar="URL", help="A postgresql:// address, or `embedded` for the data directory.")
     ]
-    merge: Annotated[
-        bool,
-        typer.Option("--merge", help="Move into an index that holds other documents too; newer versions there stay."),
-    ] = False
+    merge: bool = option(False, "Move into an index that holds other documents too; newer versions there stay.")
 
 
 @with_options

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,7 +17,7 @@ from rag_context.api.toolsets import Toolset, Toolsets, toolsets_named
 from rag_context.cli.command_line import ExitCode, exit_code, report
 from rag_context.cli.console import Console
 from rag_context.cli.mcp_opening import LOAD_AFTER_S
-from rag_context.cli.options import ConfigOptions, with_options
+from rag_context.cli.options import ConfigOptions, option, with_options
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
 from rag_context.server.hook_socket import answering_hooks
@@ -34,25 +34,15 @@ _QUIET = "warning"
 @with_options
 def mcp(
     context: typer.Context,
-    tools: Annotated[
-        str,
-        typer.Option(
-            metavar="SETS",
-            help="Which tools to offer, separated by commas: memory (the agents' memory), operations, projects (their "
-            "documents), collections, search-fetch (the two that ChatGPT calls), or all.",
-        ),
-    ] = Toolset.MEMORY.value,
-    structured: Annotated[
-        bool, typer.Option("--structured", help="Answer with structured content, for programs, instead of text.")
-    ] = False,
-    print_config: Annotated[
-        str | None,
-        typer.Option("--print-config", metavar="CLIENT", help="Print what goes into a client's configuration file."),
-    ] = None,
-    url: Annotated[
-        str | None,
-        typer.Option("--url", metavar="URL", help="With --print-config: a running server's address, not a command."),
-    ] = None,
+    tools: str = option(
+        Toolset.MEMORY.value,
+        "Which tools to offer, separated by commas: memory (the agents' memory), operations, projects (their "
+        "documents), collections, search-fetch (the two that ChatGPT calls), or all.",
+        metavar="SETS",
+    ),
+    structured: bool = option(False, "Answer with structured content, for programs, instead of text."),
+    print_config: str | None = option(None, "Print what goes into a client's configuration file.", metavar="CLIENT"),
+    url: str | None = option(None, "With --print-config: a running server's address, not a command.", metavar="URL"),
     *,
     options: ConfigOptions,
 ) -> ExitCode:

@@ -6,14 +6,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
-import typer
 from rich.progress import MofNCompleteColumn, TaskID
 
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console
-from rag_context.cli.options import Options, with_options
+from rag_context.cli.options import Options, argument, option, with_options
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.datasets import Dataset, EvidenceSet, load_set
 from rag_context.evaluation.evidence_quality import evaluate_evidence
@@ -66,13 +65,10 @@ async def measured(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalOptions(Options):
-    datasets: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[DATASET...]", help="Folders in BEIR layout, with answering spans, or with evidence."),
-    ] = None
-    keep_index: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Store the indexes here, and use existing ones.")
-    ] = None
+    datasets: list[Path] | None = argument(
+        "Folders in BEIR layout, with answering spans, or with evidence.", "[DATASET...]", default=None
+    )
+    keep_index: Path | None = option(None, "Store the indexes here, and use existing ones.", metavar="DIR")
 
 
 @with_options

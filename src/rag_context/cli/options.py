@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, get_annotations, signature
 from pathlib import Path
@@ -26,36 +26,43 @@ def named_path(text: str) -> Path:
     return Path(text)
 
 
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir",
-        metavar="DIR",
-        parser=named_path,
-        help="Folder of the index (data_dir).",
-        rich_help_panel="Configuration",
-    ),
-]
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        readable=False,  # reported like any other configuration that cannot work
-        help="Configuration file instead of ./rag-context.toml or the user's own.",
-        rich_help_panel="Configuration",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for a confirmation.")]
+_CONFIGURATION = "Configuration"
+_MADE_BY = "made_by"
+
+
+def option(default: Any, text: str, *names: str, **more: Any) -> Any:
+    """An option with its help, as a field of a dataclass of options or a parameter of a command's function.
+
+    It is named `--field-name`, unless `names` say another; `more` is for Typer.
+    """
+
+    def info(name: str) -> Any:
+        return typer.Option(*(names or (f"--{name.replace('_', '-')}",)), help=text, **more)
+
+    return field(default=default, metadata={_MADE_BY: info})
+
+
+def argument(text: str, metavar: str, *, default: Any = MISSING, **more: Any) -> Any:
+    """An argument with its help, as a field of a dataclass of options."""
+    info = typer.Argument(metavar=metavar, help=text, **more)
+    return field(default=default, metadata={_MADE_BY: lambda _name: info})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigOptions:
     """The options that every command has: where its settings and the index are."""
 
-    data_dir: DataDir = None
-    config: Config = None
+    data_dir: Path | None = option(
+        None, "Folder of the index (data_dir).", metavar="DIR", parser=named_path, rich_help_panel=_CONFIGURATION
+    )
+    config: Path | None = option(
+        None,
+        "Configuration file instead of ./rag-context.toml or the user's own.",
+        metavar="FILE",
+        readable=False,  # reported like any other configuration that cannot work
+        rich_help_panel=_CONFIGURATION,
+    )
 
     def load(self, flags: Mapping[str, object] = {}) -> Loaded:
         """The settings as this command line, the environment and the files make them.
@@ -78,7 +85,7 @@ Answer = TypeVar("Answer", bound="WireResponse")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(ConfigOptions):
-    as_json: AsJson = False
+    as_json: bool = option(False, "Print JSON for programs.", "--json")
 
     def show(self, answer: Answer, print_for_people: Callable[[Answer, Console], None]) -> None:
         console = Console()
@@ -112,7 +119,9 @@ def with_options(run: Callable[..., ExitCode | None], sources: Mapping[str, Sour
 
     # Typer reads the options from the signature and the annotations, and `__wrapped__` would lead it past both.
     found = [
-        option for name, each in own.items() for option in (all_sources[name][0] if name in all_sources else [each])
+        option
+        for name, each in own.items()
+        for option in (all_sources[name][0] if name in all_sources else [_stated(each, each.default)])
     ]
     parameters = sorted(found, key=lambda each: each.default is not Parameter.empty)
     parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
@@ -125,8 +134,18 @@ def with_options(run: Callable[..., ExitCode | None], sources: Mapping[str, Sour
 def _declared(kind: Any) -> Source:
     """The options that a dataclass declares, those of its bases behind its own."""
     depth = {name: level for level, base in reversed([*enumerate(kind.__mro__)]) for name in get_annotations(base)}
-    options = sorted(signature(kind, eval_str=True).parameters.values(), key=lambda each: depth[each.name])
-    return options, lambda typed: kind(**typed)
+    parameters = signature(kind, eval_str=True).parameters
+    options = [_stated(parameters[each.name], each) for each in fields(kind)]
+    return sorted(options, key=lambda each: depth[each.name]), lambda typed: kind(**typed)
+
+
+def _stated(parameter: Parameter, declared: Any) -> Parameter:
+    """The parameter as Typer reads it, where `option` or `argument` made what declares it."""
+    if not isinstance(declared, Field) or _MADE_BY not in declared.metadata:
+        return parameter
+    default = Parameter.empty if declared.default is MISSING else declared.default
+    info = declared.metadata[_MADE_BY](parameter.name)
+    return parameter.replace(default=default, annotation=Annotated[parameter.annotation, info])
 
 
 @contextmanager

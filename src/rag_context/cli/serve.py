@@ -9,17 +9,14 @@ from pathlib import Path
 from secrets import token_hex
 from shutil import rmtree
 from tempfile import TemporaryDirectory, gettempdir
-from typing import Annotated
 from uuid import uuid4
-
-import typer
 
 from rag_context._version import __version__
 from rag_context.api.operations import Access
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import Console
-from rag_context.cli.options import ConfigOptions, named_path, with_options
+from rag_context.cli.options import ConfigOptions, named_path, option, with_options
 from rag_context.cli.serve_start import Start
 from rag_context.client.address import Announcement, is_every_address, server_url
 from rag_context.domain.callers import Bounds
@@ -42,25 +39,14 @@ OWN_KEY = "api_key"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions(ConfigOptions):
-    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on (server.host).")] = None
-    port: Annotated[int | None, typer.Option(metavar="PORT", help="Port; 0 selects a free one (server.port).")] = None
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", help="Processes that answer behind the one port (server.workers).")
-    ] = None
-    log_level: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error (log.level).")
-    ] = None
-    reindex: Annotated[
-        bool, typer.Option("--reindex", help="Re-embed the index if another model made its vectors.")
-    ] = False
-    watch: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="PATH",
-            parser=named_path,
-            help="Index this folder and follow its changes; may be given several times.",
-        ),
-    ] = None
+    host: str | None = option(None, "Address to listen on (server.host).", metavar="ADDRESS")
+    port: int | None = option(None, "Port; 0 selects a free one (server.port).", metavar="PORT")
+    workers: int | None = option(None, "Processes that answer behind the one port (server.workers).", metavar="N")
+    log_level: str | None = option(None, "debug, info, warning or error (log.level).", metavar="LEVEL")
+    reindex: bool = option(False, "Re-embed the index if another model made its vectors.")
+    watch: list[Path] | None = option(
+        None, "Index this folder and follow its changes; may be given several times.", metavar="PATH", parser=named_path
+    )
 
 
 @with_options
@@ -209,15 +195,11 @@ BODY_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedServerOptions(ConfigOptions):
-    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on (server.host).")] = None
-    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Port; 0 selects a free one.")] = 8080
-    workers: Annotated[int | None, typer.Option(metavar="N", help="Texts embedded at once (embedder.workers).")] = None
-    api_key: Annotated[str | None, typer.Option(metavar="KEY", help="Key that clients must send (server.api_key).")] = (
-        None
-    )
-    log_level: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error (log.level).")
-    ] = None
+    host: str | None = option(None, "Address to listen on (server.host).", metavar="ADDRESS")
+    port: int = option(8080, "Port; 0 selects a free one.", metavar="PORT", min=0, max=65535)
+    workers: int | None = option(None, "Texts embedded at once (embedder.workers).", metavar="N")
+    api_key: str | None = option(None, "Key that clients must send (server.api_key).", metavar="KEY")
+    log_level: str | None = option(None, "debug, info, warning or error (log.level).", metavar="LEVEL")
 
 
 @with_options

@@ -8,15 +8,14 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import httpx2
-import typer
 
 from rag_context.api.operations import memory
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console
-from rag_context.cli.options import Options, with_options
+from rag_context.cli.options import Options, option, with_options
 from rag_context.client.address import read_announcement
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.load import SAMPLES, SHARES, Load, LoadLimits, LoadStage, MeasuredLoad, picture
@@ -41,24 +40,17 @@ _RULE = "═" * 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateOptions(Options):
-    url: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="The server; default: that of the data directory, else this machine's."),
-    ] = None
-    skip_accuracy: Annotated[
-        bool, typer.Option("--skip-accuracy", help="Index and search nothing: a quick check of the components.")
-    ] = False
-    end_to_end: Annotated[bool, typer.Option("--end-to-end", help="Also index 50 documents and run 50 queries.")] = (
-        False
+    url: str | None = option(
+        None, "The server; default: that of the data directory, else this machine's.", metavar="URL"
     )
-    lm_studio_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Take the embedding samples from this OpenAI-compatible server.")
-    ] = None
-    qdrant_url: Annotated[str | None, typer.Option(metavar="URL", help="Check the health of this Qdrant.")] = None
-    mongodb_uri: Annotated[
-        str | None, typer.Option(metavar="URI", help="Connect to this MongoDB; no password is sent.")
-    ] = None
-    timeout: Annotated[float, typer.Option(metavar="S", help="Timeout of one step, in seconds.")] = 30.0
+    skip_accuracy: bool = option(False, "Index and search nothing: a quick check of the components.")
+    end_to_end: bool = option(False, "Also index 50 documents and run 50 queries.")
+    lm_studio_url: str | None = option(
+        None, "Take the embedding samples from this OpenAI-compatible server.", metavar="URL"
+    )
+    qdrant_url: str | None = option(None, "Check the health of this Qdrant.", metavar="URL")
+    mongodb_uri: str | None = option(None, "Connect to this MongoDB; no password is sent.", metavar="URI")
+    timeout: float = option(30.0, "Timeout of one step, in seconds.", metavar="S")
 
 
 @with_options
@@ -221,38 +213,26 @@ START_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions(Options):
-    url: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="The server; default: that of the data directory, else this machine's."),
-    ] = None
-    clients: Annotated[
-        str, typer.Option(metavar="N,N,...", help="How many clients search at once, stage by stage.")
-    ] = DEFAULT_CLIENTS
-    seconds: Annotated[float, typer.Option(metavar="S", min=0.1, help="Length of a stage.")] = 20.0
-    think: Annotated[
-        float,
-        typer.Option(metavar="S", min=0.0, help="Seconds that a client waits between an answer and its next search."),
-    ] = 1.0
-    questions: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Questions, one a line; default: the titles of the newest documents."),
-    ] = None
-    repeat: Annotated[
-        bool, typer.Option("--repeat", help="Repeat the same questions, so that the result cache answers.")
-    ] = False
-    limit: Annotated[int, typer.Option(metavar="N", min=1, max=20, help="Passages of an answer.")] = 5
-    pause: Annotated[
-        float,
-        typer.Option(
-            metavar="S", min=0.0, help="At the end, suspend the server's process (on this machine) for this long."
-        ),
-    ] = 0.0
-    p95: Annotated[float, typer.Option(metavar="MS", help="Maximum p95 of the latency, in milliseconds.")] = 300.0
-    p99: Annotated[float, typer.Option(metavar="MS", help="Maximum p99 of the latency, in milliseconds.")] = 500.0
-    failures: Annotated[
-        float, typer.Option(metavar="%", help="Maximum share of requests without an answer, in per cent.")
-    ] = 5.0
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture of the latencies.")] = None
+    url: str | None = option(
+        None, "The server; default: that of the data directory, else this machine's.", metavar="URL"
+    )
+    clients: str = option(DEFAULT_CLIENTS, "How many clients search at once, stage by stage.", metavar="N,N,...")
+    seconds: float = option(20.0, "Length of a stage.", metavar="S", min=0.1)
+    think: float = option(
+        1.0, "Seconds that a client waits between an answer and its next search.", metavar="S", min=0.0
+    )
+    questions: Path | None = option(
+        None, "Questions, one a line; default: the titles of the newest documents.", metavar="FILE"
+    )
+    repeat: bool = option(False, "Repeat the same questions, so that the result cache answers.")
+    limit: int = option(5, "Passages of an answer.", metavar="N", min=1, max=20)
+    pause: float = option(
+        0.0, "At the end, suspend the server's process (on this machine) for this long.", metavar="S", min=0.0
+    )
+    p95: float = option(300.0, "Maximum p95 of the latency, in milliseconds.", metavar="MS")
+    p99: float = option(500.0, "Maximum p99 of the latency, in milliseconds.", metavar="MS")
+    failures: float = option(5.0, "Maximum share of requests without an answer, in per cent.", metavar="%")
+    svg: Path | None = option(None, "Write a picture of the latencies.", metavar="FILE")
 
     @property
     def stages(self) -> list[LoadStage]:

@@ -13,16 +13,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-import typer
 from rich.progress import MofNCompleteColumn
 
 from rag_context.api.export_lines import ExportHeader
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, counted, separated
 from rag_context.cli.local_connection import MODEL_WAIT_S
-from rag_context.cli.options import Options, resumable, with_options
+from rag_context.cli.options import Options, argument, option, resumable, with_options
 from rag_context.cli.progress import Rate, Stages, bar, stages
 from rag_context.cli.summary import IMPORTED, InvalidLines, opened
 from rag_context.domain.vectors import EmbeddingModel
@@ -54,16 +53,14 @@ _WORDS = {ImportOutcome.KEPT: "kept in a newer version"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions(Options):
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines; - is stdout.")]
-    project: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this project; '' for the agents' own memory.")
-    ] = None
+    file: Path = argument("JSON lines; - is stdout.", "FILE")
+    project: str | None = option(None, "Only this project; '' for the agents' own memory.", metavar="NAME")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOptions(Options):
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote; - is stdin.")]
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Also replace newer versions in the index.")] = False
+    file: Path = argument("What `export` wrote; - is stdin.", "FILE")
+    overwrite: bool = option(False, "Also replace newer versions in the index.")
 
     @property
     def conflict(self) -> Conflict:

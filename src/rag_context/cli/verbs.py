@@ -16,7 +16,7 @@ from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import open_connection
 from rag_context.cli.memory_commands import print_readable, request_of
 from rag_context.cli.operation_options import Fields, with_fields
-from rag_context.cli.options import Options, with_options
+from rag_context.cli.options import Options, option, with_options
 from rag_context.errors import InvalidInputError
 from rag_context.settings import Loaded
 
@@ -31,12 +31,12 @@ _OUTCOMES: Mapping[str, str] = {
 @with_options
 def remember(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What to keep, in your own words; - is stdin.")],
-    kind: Annotated[
-        Kind, typer.Option("--type", help="What it is. An instruction is shown with all answers that it may apply to.")
-    ] = "decision",
-    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="A tag; may be given several times.")] = None,
+    kind: Kind = option(
+        "decision", "What it is. An instruction is shown with all answers that it may apply to.", "--type"
+    ),
+    tag: list[str] | None = option(None, "A tag; may be given several times.", metavar="TAG"),
     *,
-    everywhere: Annotated[bool, typer.Option("--everywhere", help="It holds for all projects.")] = False,
+    everywhere: bool = option(False, "It holds for all projects."),
     options: Options,
 ) -> ExitCode:
     """Keep a decision, an instruction, a fix or a note in your own words; agents find it from now on.
@@ -51,12 +51,7 @@ def remember(
 
 
 @with_fields(memory.SEARCH, only=("query", "limit", "content_type", "tags", "since", "until", "max_tokens"))
-def recall(
-    fields: Fields,
-    *,
-    everywhere: Annotated[bool, typer.Option("--everywhere", help="From all projects.")] = False,
-    options: Options,
-) -> ExitCode:
+def recall(fields: Fields, *, everywhere: bool = option(False, "From all projects."), options: Options) -> ExitCode:
     """Print the passages that answer a question, as agents read them.
 
     Those of the project of the current folder, and those that belong to no project, unless --everywhere is given.
