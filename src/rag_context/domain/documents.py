@@ -53,6 +53,10 @@ class Tenant:
     """No request can name one that has a shelf: it begins with the shelf's name and a colon."""
 
     @property
+    def names(self) -> tuple[str, str, str]:
+        return self.project, self.branch, self.path_hash
+
+    @property
     def has_files(self) -> bool:
         """Whether these are the files of a repository, whose front matter describes them."""
         return bool(self.visible.path_hash)

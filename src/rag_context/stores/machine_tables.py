@@ -381,29 +381,25 @@ class SqliteProjectRegistry:
             return []
 
     def has(self, tenant: Tenant) -> bool | None:
-        rows = self._table.rows(_OF_TENANT, _key(tenant))
+        rows = self._table.rows(_OF_TENANT, tenant.names)
         return None if rows is None else bool(rows)
 
     def put(self, record: ProjectRecord) -> None:
         gone_since = record.gone_since.isoformat() if record.gone_since is not None else None
         flags = int(record.is_followed), int(record.is_forced)
         used = record.last_used.isoformat()
-        self._table.put([(*_key(record.tenant), record.root, record.config_path, used, *flags, gone_since)])
+        self._table.put([(*record.tenant.names, record.root, record.config_path, used, *flags, gone_since)])
 
     def note_used(self, times: Mapping[Tenant, datetime]) -> None:
         sql = f"UPDATE projects SET last_used = max(last_used, ?) {_OF_TENANT}"  # noqa: S608
-        self._table.write(sql, [(at.isoformat(), *_key(tenant)) for tenant, at in times.items()])
+        self._table.write(sql, [(at.isoformat(), *tenant.names) for tenant, at in times.items()])
 
     def note_gone(self, tenant: Tenant, since: datetime | None) -> None:
         sql = f"UPDATE projects SET gone_since = ? {_OF_TENANT}"  # noqa: S608
-        self._table.write(sql, [(since.isoformat() if since is not None else None, *_key(tenant))])
+        self._table.write(sql, [(since.isoformat() if since is not None else None, *tenant.names)])
 
     def forget(self, tenants: Collection[Tenant]) -> None:
-        self._table.write(f"DELETE FROM projects {_OF_TENANT}", [_key(tenant) for tenant in tenants])  # noqa: S608
-
-
-def _key(tenant: Tenant) -> tuple[str, str, str]:
-    return tenant.project, tenant.branch, tenant.path_hash
+        self._table.write(f"DELETE FROM projects {_OF_TENANT}", [tenant.names for tenant in tenants])  # noqa: S608
 
 
 def _record(row: _Row) -> ProjectRecord:

@@ -170,7 +170,7 @@ class SqlJournal:
         return await self._database.read(lambda tables: _links(tables, _BY_ID, list(document_ids)))
 
     async def chain(self, document_id: str, tenant: Tenant) -> list[Link]:
-        values = (*names_of(tenant.on(Shelf.SUPERSEDED)), document_id)
+        values = (*tenant.on(Shelf.SUPERSEDED).names, document_id)
         links = await self._database.read(lambda tables: _links(tables, _CHAIN, *values))
         return [each for each in links.values() if each.tenant.visible == tenant and each.place.shelf != Shelf.TRASH]
 
@@ -182,7 +182,7 @@ class SqlJournal:
         statement = f"""{_ENTRIES} WHERE j.tenant IN (SELECT key FROM {{schema}}tenants
             WHERE (project = $1 AND branch = $2 AND path_hash = $3) OR project = $6)
             AND j.seq < $4 {of_action} ORDER BY j.seq DESC LIMIT $5"""  # noqa: S608
-        values = (*names_of(tenant), before if before is not None else _ALL_SEQUENCES, limit, hidden(tenant).project)
+        values = (*tenant.names, before if before is not None else _ALL_SEQUENCES, limit, hidden(tenant).project)
         return list(map(_entry, await self._database.read(lambda tables: tables.fetch(statement, *values))))
 
     async def entry(self, sequence: int) -> Entry | None:
@@ -206,7 +206,7 @@ class SqlJournal:
             ids = [
                 id_
                 for shelf in shelves
-                for (id_,) in await tables.fetch(statement, *names_of(tenant.on(shelf)), value, limit)
+                for (id_,) in await tables.fetch(statement, *tenant.on(shelf).names, value, limit)
             ]
             return await _links(tables, _EARLIER, ids)
 
@@ -310,11 +310,11 @@ async def delete_recorded(tables: JournalTables, document_id: str, cause: Cause)
 
 def hidden(tenant: Tenant) -> Tenant:
     """What the journal calls a project without documents: who knows its name finds its entries."""
-    return Tenant(f"deleted:{sha256(json.dumps(names_of(tenant)).encode()).hexdigest()[:32]}")
+    return Tenant(f"deleted:{sha256(json.dumps(tenant.names).encode()).hexdigest()[:32]}")
 
 
 async def _hide_name(tables: JournalTables, tenant: Tenant) -> None:
-    if tenant == DEFAULT_TENANT or await tables.fetch(_OF_PROJECT, *names_of(tenant)[:2]):
+    if tenant == DEFAULT_TENANT or await tables.fetch(_OF_PROJECT, *tenant.names[:2]):
         return
     await tables.execute(_RENAME, await tables.tenant_key(tenant), await tables.tenant_key(hidden(tenant)))
     await tables.forget_names()
@@ -461,10 +461,6 @@ async def forgotten(tables: JournalTables, documents: Mapping[str, str | None]) 
     )
     identities, contents = {identity for identity, _ in rows}, {content for _, content in rows} - {None}
     return {id_ for id_, content in documents.items() if id_ in identities or content in contents}
-
-
-def names_of(tenant: Tenant) -> tuple[str, str, str]:
-    return tenant.project, tenant.branch, tenant.path_hash
 
 
 async def _links(tables: JournalTables, statement: str, *values: object) -> dict[str, Link]:

@@ -4,25 +4,19 @@ Each repair is one transaction; after a crash the remaining ones run again.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from rag_context.domain.documents import FILTERED, Chunk, Counts, Document
+from rag_context.domain.documents import FILTERED, Chunk, Counts
 from rag_context.domain.reports import COMPARED, COUNTERS, Findings, IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError
 from rag_context.ports.vector_checks import NORM_TOLERANCE
 from rag_context.ports.writing import DocumentCheck
-from rag_context.stores.postgres.connection import Connection, PostgresDatabase, Row
+from rag_context.stores.postgres.connection import Connection, PostgresDatabase
+from rag_context.stores.postgres.driver import COMPONENT
 from rag_context.stores.postgres.generations import drop_all_vectors, drop_unused
-from rag_context.stores.postgres.rows import (
-    CHUNK_COLUMNS,
-    DOCUMENT_COLUMNS,
-    ChunkTerms,
-    chunk_from,
-    document_from,
-    read_text,
-    stored,
-)
+from rag_context.stores.postgres.rows import ChunkTerms, PostgresTables, read_text, stored
 from rag_context.stores.postgres.state import (
     SUMS,
     IndexState,
@@ -31,6 +25,7 @@ from rag_context.stores.postgres.state import (
     model_of,
     read_snapshot,
 )
+from rag_context.stores.sql_documents import CHUNK, CHUNK_WIDTH, DOCUMENTS, OF_CHUNKS, Row, chunk_from, document_from
 
 _AT_ONCE = 200
 
@@ -86,21 +81,14 @@ SELECT c.id FROM rag_context.vectors_{generation} AS v JOIN rag_context.chunks A
 WHERE vector_dims(v.embedding) <> $1 OR NOT abs(vector_norm(v.embedding) - 1) <= $2
 """
 
-_DOCUMENTS = f"""
-SELECT {DOCUMENT_COLUMNS} FROM rag_context.documents AS d JOIN rag_context.tenants AS t ON t.key = d.tenant
-WHERE d.id > $1 ORDER BY d.id LIMIT $2
-"""  # noqa: S608  (column lists of our own)
+_DOCUMENTS = f"{DOCUMENTS} WHERE d.id > $1 ORDER BY d.id LIMIT $2"
 
-_CHUNKS = f"""
-SELECT {CHUNK_COLUMNS} FROM rag_context.chunks AS c JOIN rag_context.passages AS p ON p.chunk = c.key
-WHERE c.document = ANY ($1) ORDER BY c.document, c.position
-"""  # noqa: S608
+_CHUNKS = f"SELECT {CHUNK} {OF_CHUNKS} WHERE d.id {{among_1}} ORDER BY d.id, c.position"
 
-_ANALYSED = f"""
-SELECT {CHUNK_COLUMNS}, c.key, c.length, c.terms, c.counts
-FROM rag_context.chunks AS c JOIN rag_context.passages AS p ON p.chunk = c.key
-WHERE c.key > $1 AND c.key % $2 = 0 ORDER BY c.key LIMIT $3
-"""  # noqa: S608
+_ANALYSED = f"SELECT {CHUNK}, c.key, c.length, c.terms, c.counts {OF_CHUNKS} WHERE c.key > $1 AND c.key % $2 = 0"
+_ANALYSED += " ORDER BY c.key LIMIT $3"
+_KEY, _LENGTH = CHUNK_WIDTH, CHUNK_WIDTH + 1
+"""Places of these columns in the rows of `_ANALYSED`, before those of terms and counts."""
 
 
 class PostgresAuditor:
@@ -140,7 +128,7 @@ class PostgresAuditor:
         """Analyse the stale ones of the next chunks again; returns the last chunk, None at the end."""
 
         async def analysed(connection: Connection, change: PostgresChange) -> int | None:
-            rows = await connection.fetch(_ANALYSED, after, 1, ANALYSED_AT_ONCE)
+            rows = await PostgresTables(connection).fetch(_ANALYSED, after, 1, ANALYSED_AT_ONCE)
             stale = await asyncio.to_thread(_stale, rows)
             for row, words in stale:
                 await connection.execute(
@@ -148,11 +136,11 @@ class PostgresAuditor:
                     words.length,
                     words.keys,
                     words.counts,
-                    row["key"],
+                    row[_KEY],
                 )
-                change.of().terms += words.length - row["length"]
+                change.of().terms += words.length - row[_LENGTH]
             change.is_empty = not stale
-            return rows[-1]["key"] if rows else None
+            return rows[-1][_KEY] if rows else None
 
         return await self._state.change(analysed)
 
@@ -162,6 +150,7 @@ class _Examination:
 
     def __init__(self, connection: Connection, seen: PostgresSnapshot) -> None:
         self._connection = connection
+        self._tables = PostgresTables(connection)
         self._seen = seen
         self._found = Findings()
 
@@ -196,19 +185,19 @@ class _Examination:
 
     async def _check_documents(self, check: DocumentCheck) -> None:
         after = ""
-        while rows := await self._connection.fetch(_DOCUMENTS, after, _AT_ONCE):
-            after = rows[-1]["id"]
-            pieces = await self._connection.fetch(_CHUNKS, [row["id"] for row in rows])
+        while rows := await self._tables.fetch(_DOCUMENTS, after, _AT_ONCE):
+            after = rows[-1][0]
+            pieces = await self._tables.fetch(_CHUNKS, [row[0] for row in rows])
             for id_, kinds in (await asyncio.to_thread(_kinds, rows, pieces, check)).items():
                 self._found.add_document(id_, kinds)
 
     async def _check_terms(self, step: int) -> int:
         compared, after = 0, 0
-        while rows := await self._connection.fetch(_ANALYSED, after, step, ANALYSED_AT_ONCE):
-            after = rows[-1]["key"]
+        while rows := await self._tables.fetch(_ANALYSED, after, step, ANALYSED_AT_ONCE):
+            after = rows[-1][_KEY]
             compared += len(rows)
             for row, _ in await asyncio.to_thread(_stale, rows):
-                self._found.add(IssueKind.STALE_TERMS, row["chunk"])
+                self._found.add(IssueKind.STALE_TERMS, row[0])
         return compared
 
     async def _check_vectors(self) -> None:
@@ -229,27 +218,23 @@ def _recorded_model(recorded: str | None) -> EmbeddingModel | None:
 
 
 def _kinds(rows: Sequence[Row], pieces: Sequence[Row], check: DocumentCheck) -> dict[str, set[IssueKind]]:
-    chunks: dict[str, list[Chunk]] = {}
-    for piece in pieces:
-        chunks.setdefault(piece["document"], []).append(chunk_from(piece))
+    chunks: defaultdict[str, list[Chunk]] = defaultdict(list)
+    for chunk in map(chunk_from, pieces):
+        chunks[chunk.document_id].append(chunk)
     found: dict[str, set[IssueKind]] = {}
     for row in rows:
         try:
-            document: Document = document_from(row)
+            document = document_from(row, COMPONENT)
         except BackendDataError:
-            found[read_text(row["id"])] = {IssueKind.LOST_CONTENT}
+            found[row[0]] = {IssueKind.LOST_CONTENT}
         else:
-            found[document.id] = set(check(document, chunks.get(row["id"], [])))
+            found[document.id] = set(check(document, chunks[document.id]))
     return found
 
 
 def _stale(rows: Sequence[Row]) -> list[tuple[Row, ChunkTerms]]:
     analysed = [(row, ChunkTerms(chunk_from(row).searchable)) for row in rows]
-    return [
-        (row, words)
-        for row, words in analysed
-        if (row["length"], row["terms"], row["counts"]) != (words.length, words.keys, words.counts)
-    ]
+    return [(row, words) for row, words in analysed if row[_LENGTH:] != [words.length, words.keys, words.counts]]
 
 
 async def _copy_fields(connection: Connection, change: PostgresChange) -> None:

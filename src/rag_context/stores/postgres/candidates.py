@@ -16,12 +16,12 @@ from rag_context.domain.search import Filter, KeywordHit, Neighbours, Passage, R
 from rag_context.domain.vectors import Vector
 from rag_context.ports.reading import CandidateRequest, Snapshot
 from rag_context.stores.postgres.connection import PostgresDatabase, Row
-from rag_context.stores.postgres.driver import Plan
-from rag_context.stores.postgres.filters import Parameters, condition
+from rag_context.stores.postgres.driver import COMPONENT, Plan
 from rag_context.stores.postgres.keywords import PostgresTexts, TermQuery
-from rag_context.stores.postgres.rows import CHUNK_TIME, LISTING_COLUMNS, beside, passages_from, reference_from, stored
+from rag_context.stores.postgres.rows import CHUNK_TIME, beside, condition, read_row, reference_from, stored
 from rag_context.stores.postgres.state import PostgresSnapshot as IndexSnapshot
 from rag_context.stores.postgres.vector_search import PostgresVectors
+from rag_context.stores.sql_documents import DESCRIBED, Parameters, passages_of
 
 T = TypeVar("T")
 
@@ -31,6 +31,11 @@ MOST = 1_000_000
 _COLUMNS = f"""c.key, c.id AS chunk, c.document, c.position, c.content_type AS kind, c.thread, c.speaker,
 c.tenant, c.sequence, c.start_char, c.end_char, c.start_line, c.end_line, c.heading, c.length, scored.counts,
 {CHUNK_TIME} AS chunk_occurred_at, c.origin AS chunk_origin, c.standing"""
+
+_PASSAGE = f"""f.chunk, f.document, f.position, p.text, f.start_char, f.end_char, f.start_line, f.end_line, f.heading,
+p.context, f.chunk_occurred_at, f.speaker, coalesce(f.chunk_origin, d.origin), f.standing, {DESCRIBED}"""
+_BEFORE_PASSAGE = 19
+"""Columns of a fetched row before those of its passage, which are the columns `CHUNK` and `DESCRIBED`."""
 
 FUSED = f"""
 best AS (
@@ -95,8 +100,7 @@ SELECT f.chunk, f.document, f.position, f.kind, f.thread, f.speaker, f.chunk_occ
        f.key, f.length, f.counts, f.cosine, f.by_vector, f.by_keyword, {{passing}} AS passing,
        b.key IS NOT NULL AS has_neighbours, b.before, b.after, s.key IS NOT NULL AS is_shown,
        f.key IN (SELECT key FROM standing) AS is_standing,
-       f.start_char, f.end_char, f.start_line, f.end_line, f.heading, p.text, p.context,
-       f.chunk_origin, f.standing, {LISTING_COLUMNS}
+       {_PASSAGE}
 FROM fetched AS f LEFT JOIN beside AS b ON b.key = f.key LEFT JOIN shown AS s ON s.key = f.key
 LEFT JOIN rag_context.passages AS p ON p.chunk = s.key
 LEFT JOIN LATERAL (
@@ -312,7 +316,8 @@ class _Fetched:
 
     def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
         self._require(chunk_ids, self._shown)
-        return passages_from(self._shown[id_] for id_ in chunk_ids if id_ in self._shown)
+        shown = (self._shown[id_] for id_ in chunk_ids if id_ in self._shown)
+        return passages_of((read_row(row[_BEFORE_PASSAGE:]) for row in shown), COMPONENT)
 
     def conversations(self, query: str, threads: Sequence[str], tenant: Tenant) -> Mapping[str, float]:
         if not set(threads) <= self.conversation_scores.keys():

@@ -28,9 +28,9 @@ from rag_context.errors import InvalidInputError
 from rag_context.ports.provider import Collection, Entry, KeywordScore
 from rag_context.stores.engines import check_distinct, metadata_text
 from rag_context.stores.postgres.connection import Connection, Row
-from rag_context.stores.postgres.filters import Parameters
 from rag_context.stores.postgres.keywords import ENTRY_PROFILE, TermQuery, keys_of
 from rag_context.stores.postgres.rows import ChunkTerms
+from rag_context.stores.sql_documents import Parameters
 
 MOST_DIMENSIONS = 16_000
 """What pgvector's type `vector` can hold."""

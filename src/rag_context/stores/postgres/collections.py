@@ -18,8 +18,8 @@ from rag_context.ports import provider
 from rag_context.stores.engines import DiscardedRows, check_dimension, metadata_text, timed_health, unknown_collection
 from rag_context.stores.postgres import collection_entries
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase
-from rag_context.stores.postgres.filters import Parameters
 from rag_context.stores.postgres.writer import SCHEMA
+from rag_context.stores.sql_documents import Parameters
 from rag_context.stores.tokens import distinct
 
 _COLLECTION = "SELECT * FROM rag_context.collections WHERE name = $1"

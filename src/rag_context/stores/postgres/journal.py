@@ -4,8 +4,7 @@ What writes runs beside other writers; those of one document take turns.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rag_context.domain.documents import Tenant, chunk_ids, microseconds
 from rag_context.domain.journal import Action, Cause, Held, Move, content_key, location_of
@@ -13,13 +12,12 @@ from rag_context.ports.writing import Version, WholeDocument
 from rag_context.stores import sql_journal
 from rag_context.stores.postgres import writer
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase
-from rag_context.stores.postgres.rows import PENDING, ChunkTerms, read_text, stored
+from rag_context.stores.postgres.rows import ChunkTerms, PostgresTables, read_text, stored, stored_value, worded
 from rag_context.stores.postgres.state import IndexState, PostgresChange
+from rag_context.stores.sql_documents import PENDING
 from rag_context.stores.sql_journal import Work, forgotten, moves_text
 
 T = TypeVar("T")
-
-_WORDS = {"schema": "rag_context.", "key": "sequence", "join": "JOIN", "among_1": "= ANY ($1)", "among_2": "= ANY ($2)"}
 
 _SELECTING = {
     "document_id": "d.id = $4",
@@ -52,24 +50,21 @@ UPDATE rag_context.chunks AS c SET id = n.id FROM unnest($1::bigint[], $2::text[
 """
 
 
-class PostgresJournalTables:
+class PostgresJournalTables(PostgresTables):
     """`JournalTables` over a connection, inside one transaction; `counted` is its change of the counters."""
 
     selecting = _SELECTING
 
     def __init__(self, connection: Connection, counted: PostgresChange) -> None:
+        super().__init__(connection)
         self._connection = connection
         self._counted = counted
 
-    async def fetch(self, statement: str, *values: object) -> Sequence[Sequence[Any]]:
-        rows = await self._connection.fetch(_worded(statement), *map(_stored, values))
-        return [[read_text(value) if isinstance(value, str) else value for value in row] for row in rows]
-
     async def execute(self, statement: str, *values: object) -> None:
-        await self._connection.execute(_worded(statement), *map(_stored, values))
+        await self._connection.execute(worded(statement), *map(stored_value, values))
 
     async def add_entry(self, statement: str, *values: object) -> int:
-        return int(await self._connection.fetchval(f"{_worded(statement)} RETURNING seq", *map(_stored, values)))
+        return int(await self._connection.fetchval(f"{worded(statement)} RETURNING seq", *map(stored_value, values)))
 
     async def content(self, document_id: str) -> str:
         statement = "SELECT content FROM rag_context.documents WHERE id = $1"
@@ -129,17 +124,6 @@ class PostgresJournalDatabase:
         generation = (await self._state.current()).generation
         row = await self._database.fetchrow(_HELD.format(generation=generation), list(map(stored, document_ids)))
         return Held() if row is None else Held(*row)
-
-
-@lru_cache(maxsize=64)
-def _worded(statement: str) -> str:
-    return statement.format_map(_WORDS)
-
-
-def _stored(value: Any) -> object:
-    if isinstance(value, list):
-        return [_stored(each) for each in value]
-    return stored(value) if isinstance(value, str) else value
 
 
 async def write_recorded(

@@ -15,10 +15,10 @@ from rag_context.domain.search import ChunkRef, Filter, KeywordHit
 from rag_context.domain.text import PROSE, Bm25Profile, profile_for, query_terms, signed, term_key
 from rag_context.stores.postgres.connection import PostgresDatabase, Row
 from rag_context.stores.postgres.driver import Plan
-from rag_context.stores.postgres.filters import Parameters, condition
-from rag_context.stores.postgres.rows import REFERENCE_COLUMNS, reference_from, stored
+from rag_context.stores.postgres.rows import REFERENCE_COLUMNS, condition, reference_from, stored
 from rag_context.stores.postgres.state import IndexState, TenantCounters
 from rag_context.stores.server_stores import MOST_PER_TERM, Floats, FrequencyCache, TermStatistics
+from rag_context.stores.sql_documents import Parameters
 
 FIRST_ROUND = 5_000
 """Chunks that the first round may read by the frequencies of its terms; the next ones may read four times as many."""

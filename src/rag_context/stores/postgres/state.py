@@ -268,8 +268,7 @@ class IndexState:
         version = self._version  # read before the query: a later change must not count as seen
         known = self._tenants.get(tenant)
         if known is None or known[0] != version:
-            values = (stored(tenant.project), stored(tenant.branch), stored(tenant.path_hash))
-            row = await self._database.fetchrow(_READ_TENANT, *values)
+            row = await self._database.fetchrow(_READ_TENANT, *map(stored, tenant.names))
             if row is None:
                 raise _without_state()
             known = self._tenants[tenant] = version, TenantCounters(*row)

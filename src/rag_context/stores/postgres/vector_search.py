@@ -15,10 +15,10 @@ from rag_context.errors import BackendDataError, BackendError
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase, Row
 from rag_context.stores.postgres.documents import PostgresDocuments
 from rag_context.stores.postgres.driver import Plan, is_missing_table, is_other_dimension
-from rag_context.stores.postgres.filters import Parameters, condition
-from rag_context.stores.postgres.rows import REFERENCE_COLUMNS, reference_from
+from rag_context.stores.postgres.rows import REFERENCE_COLUMNS, condition, reference_from
 from rag_context.stores.postgres.state import FIRST_VECTOR, IndexState, PostgresSnapshot, model_of, try_read
 from rag_context.stores.postgres.writer import dimension_of
+from rag_context.stores.sql_documents import Parameters
 
 EXACT_ROWS = 20_000
 """Chunks that pass a filter and are compared one by one at most; the index is used where more pass."""

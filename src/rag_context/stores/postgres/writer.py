@@ -12,17 +12,9 @@ from rag_context.ports.vector_checks import require_model, require_shape
 from rag_context.ports.writing import Version, WholeDocument
 from rag_context.stores.postgres.connection import Connection
 from rag_context.stores.postgres.driver import COMPONENT
-from rag_context.stores.postgres.rows import (
-    INDEXED,
-    PENDING,
-    TENANT,
-    ChunkTerms,
-    chunk_row,
-    document_row,
-    read_text,
-    stored,
-)
+from rag_context.stores.postgres.rows import TENANT, ChunkTerms, chunk_row, document_row, read_text, stored
 from rag_context.stores.postgres.state import PostgresChange
+from rag_context.stores.sql_documents import INDEXED, PENDING
 
 SCHEMA = "rag_context"
 
@@ -330,7 +322,7 @@ async def _keys(connection: Connection, number: int) -> list[int]:
 
 async def tenant_key(connection: Connection, tenant: Tenant) -> int:
     """The number of a tenant, which gets one if it is new."""
-    values = (stored(tenant.project), stored(tenant.branch), stored(tenant.path_hash))
+    values = tuple(map(stored, tenant.names))
     key: int | None = await connection.fetchval(_TENANT, *values)
     if key is None:
         # It returns no row where another transaction has added the tenant meanwhile; its key is read again.

@@ -1,5 +1,6 @@
 """The SQL statements of writes. Each function runs inside one savepoint."""
 
+import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -12,9 +13,9 @@ from rag_context.domain.text import packed_terms, terms
 from rag_context.domain.vectors import Matrix
 from rag_context.ports.vector_checks import require_model, require_shape
 from rag_context.ports.writing import Version
-from rag_context.stores.sqlite.document_rows import INDEXED, PENDING, document_row, lenient
+from rag_context.stores.sql_documents import INDEXED, PENDING, document_row
+from rag_context.stores.sqlite.document_rows import lenient
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.filters import tenant_values
 
 REMEMBERED_DELETIONS = 100_000
 """Processes further behind than this load their matrix again."""
@@ -156,6 +157,7 @@ def _upsert(columns: tuple[str, ...]) -> str:
 
 def _put_document(document: Document, status: str, connection: sqlite3.Connection) -> int:
     row = document_row(document, tenant_key(document.tenant, connection), status)
+    row |= {name: json.dumps(row[name], ensure_ascii=False) for name in ("tags", "extra")}
     connection.execute(_upsert(tuple(row)), tuple(row.values()))
     key: int = connection.execute("SELECT key FROM documents WHERE id = ?", (document.id,)).fetchone()[0]
     connection.execute(
@@ -237,7 +239,7 @@ def _check_vectors(vectors: Matrix, chunks: int, connection: sqlite3.Connection)
 
 def tenant_key(tenant: Tenant, connection: sqlite3.Connection) -> int:
     """The key of a tenant, which gets one if it is new."""
-    values = tenant_values(tenant)
+    values = tenant.names
     connection.execute("INSERT OR IGNORE INTO tenants (project, branch, path_hash) VALUES (?, ?, ?)", values)
     return int(
         connection.execute(

@@ -1,11 +1,12 @@
-"""Documents and chunks: reading and writing them, lists of them without their texts, and the model of their vectors."""
+"""Documents and chunks: reading and writing them, and the model of their vectors."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from functools import partial
+from typing import Any, TypeVar
 
-from rag_context.domain.documents import Missing, Stored
+from rag_context.domain.documents import Missing
 from rag_context.domain.journal import Cause
 from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Neighbours
@@ -13,30 +14,20 @@ from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.ports.writing import Version
 from rag_context.resilience.admission import Computing
 from rag_context.stores.search_statistics import RetrievalCounts
+from rag_context.stores.sql_documents import DocumentTables, SqlDocuments
+from rag_context.stores.sql_journal import completed
 from rag_context.stores.sqlite import changes, document_rows, journal, vector_models
 from rag_context.stores.sqlite.database import Database, reading, reads
 from rag_context.stores.sqlite.memory.following import IndexInMemory
 
+T = TypeVar("T")
 
-class SqliteDocuments:
+
+class SqliteDocuments(SqlDocuments):
     """`DocumentStore`, `IndexWriter` and `ModelRegistry` over the embedded file."""
 
-    passages = reads(document_rows.read_passages)
-    get = reads(document_rows.read_document)
-    states = reads(document_rows.read_states)
-    chunks = reads(document_rows.read_chunks)
-    pending = reads(document_rows.read_pending)
-    matching = reads(document_rows.read_matching)
-    similar = reads(document_rows.read_similar)
-    listing = reads(document_rows.read_listing)
-    groups = reads(document_rows.read_groups)
-    inventory = reads(document_rows.read_inventory)
-    content_hashes = reads(document_rows.read_content_hashes)
-    tenants = reads(document_rows.read_tenants)
-    retrievals = reads(document_rows.read_retrievals)
     counts = reads(document_rows.read_counts)
     tenant_state = reads(document_rows.read_tenant_state)
-    periods = reads(document_rows.read_periods)
     recorded_model = reads(vector_models.read_model)
 
     _has_split_vectors = False
@@ -58,8 +49,8 @@ class SqliteDocuments:
     async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
         return await self._memory.read(lambda at: at.index.neighbours(chunk_ids), needs_vectors=False)
 
-    async def stored(self, document_id: str) -> Stored | None:
-        return (await self.states([document_id])).get(document_id)
+    async def _read(self, work: Callable[[DocumentTables], Coroutine[Any, Any, T]]) -> T:
+        return await self._database.read(lambda connection: completed(work(document_rows.SqliteTables(connection))))
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
         self._retrievals.record(document_ids, at)

@@ -17,9 +17,11 @@ from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError
 from rag_context.ports.vector_checks import NORM_TOLERANCE
 from rag_context.ports.writing import DocumentCheck
+from rag_context.stores.sql_documents import PENDING, read_chunks, read_document
+from rag_context.stores.sql_journal import completed
 from rag_context.stores.sqlite.changes import note_change_of_all
 from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.document_rows import PENDING, lenient, read_chunks, read_document
+from rag_context.stores.sqlite.document_rows import SqliteTables, lenient
 from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.search_rollups import SLOT_US, sum_up_again
 from rag_context.stores.sqlite.vector_models import forget_vectors, read_model
@@ -152,13 +154,13 @@ def _check_documents(check: DocumentCheck, connection: sqlite3.Connection, found
 
 def _kinds(check: DocumentCheck, id_: str, connection: sqlite3.Connection) -> set[IssueKind]:
     try:
-        document = read_document(connection, id_)
+        document = completed(read_document(SqliteTables(connection), id_))
     except BackendDataError:
         return {IssueKind.LOST_CONTENT}
     if document is None:
         return set()
     try:
-        chunks = read_chunks(connection, id_)
+        chunks = completed(read_chunks(SqliteTables(connection), id_))
     except BackendDataError:
         chunks = []  # rechunking repairs them
     return set(check(document, chunks))

@@ -3,26 +3,19 @@
 import json
 import sqlite3
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rag_context.domain.documents import Tenant, chunk_ids
 from rag_context.domain.journal import Cause, Held
 from rag_context.ports.writing import Version
 from rag_context.stores import sql_journal
+from rag_context.stores.sql_documents import Row
 from rag_context.stores.sql_journal import Work, completed
 from rag_context.stores.sqlite import changes
 from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.document_rows import SqliteTables, run
 
 T = TypeVar("T")
-
-_WORDS = {
-    "schema": "",
-    "key": "key",
-    "join": "CROSS JOIN",  # reads the left table first: the planner has no statistics here
-    "among_1": "IN (SELECT value FROM json_each($1))",
-    "among_2": "IN (SELECT value FROM json_each($2))",
-}
 
 _SELECTING = {
     "document_id": "d.id = $4",
@@ -54,31 +47,21 @@ WHERE c.document = ? ORDER BY c.position
 """
 
 
-class SqliteJournalTables:
+class SqliteJournalTables(SqliteTables):
     """`JournalTables` over a connection, inside one savepoint."""
 
     selecting = _SELECTING
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    async def fetch(self, statement: str, *values: object) -> Sequence[Sequence[Any]]:
+    async def fetch(self, statement: str, *values: object) -> Sequence[Row]:
         if "casefold(" in statement:
             self._connection.create_function("casefold", 1, str.casefold, deterministic=True)
-        return self._execute(statement, values).fetchall()
+        return await super().fetch(statement, *values)
 
     async def execute(self, statement: str, *values: object) -> None:
-        self._execute(statement, values)
+        run(self._connection, statement, values)
 
     async def add_entry(self, statement: str, *values: object) -> int:
-        return self._execute(statement, values).lastrowid or 0
-
-    def _execute(self, statement: str, values: Sequence[object]) -> sqlite3.Cursor:
-        # By name: since Python 3.12 numbered parameters may not come as a sequence.
-        stored = (json.dumps(value) if isinstance(value, list) else value for value in values)
-        return self._connection.execute(
-            _worded(statement), {f"p{number}": value for number, value in enumerate(stored, 1)}
-        )
+        return run(self._connection, statement, values).lastrowid or 0
 
     async def content(self, document_id: str) -> str:
         return str(self._connection.execute(_CONTENT, (document_id,)).fetchone()[0])
@@ -135,11 +118,6 @@ class SqliteJournalDatabase:
     async def held(self, document_ids: Sequence[str]) -> Held:
         ids = (json.dumps(list(document_ids)),)
         return await self._database.read(lambda connection: Held(*connection.execute(_HELD, ids).fetchone()))
-
-
-@lru_cache(maxsize=64)
-def _worded(statement: str) -> str:
-    return statement.format_map(_WORDS).replace("$", ":p")
 
 
 def write_recorded(

@@ -12,10 +12,10 @@ from rag_context.domain.journal import Cause
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.errors import ForeignDataError
 from rag_context.ports.writing import Version
+from rag_context.stores.sql_documents import INDEXED, PENDING
 from rag_context.stores.sqlite import changes, journal, vector_models
 from rag_context.stores.sqlite.database import Database, reading, reads, writing
 from rag_context.stores.sqlite.document_ports import SqliteDocuments
-from rag_context.stores.sqlite.document_rows import INDEXED, PENDING
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.following import IndexInMemory
 from rag_context.stores.sqlite.memory.search_ports import SqliteVectors

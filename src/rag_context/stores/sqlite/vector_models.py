@@ -8,9 +8,9 @@ from dataclasses import asdict
 
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.ports.vector_checks import can_switch, no_rebuild, require_comparable, require_shape
+from rag_context.stores.sql_documents import INDEXED, PENDING
 from rag_context.stores.sqlite.changes import blobs_of, forget_old_deletions
 from rag_context.stores.sqlite.database import Database, reading, writing
-from rag_context.stores.sqlite.document_rows import INDEXED, PENDING
 from rag_context.stores.sqlite.faults import COMPONENT
 
 _NAME = "model"

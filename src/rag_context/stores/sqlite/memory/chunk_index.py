@@ -22,7 +22,6 @@ from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.database import ReadWriteLock
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.filters import tenant_values
 from rag_context.stores.sqlite.memory.columns import (
     ORIGINS,
     ChunkColumns,
@@ -53,7 +52,7 @@ REMEMBERED = 20_000
 
 
 TenantName = tuple[str, str, str]
-"""`tenant_values` of a tenant."""
+"""`Tenant.names`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +166,10 @@ class MemoryIndex:
 
     def has_terms_of(self, tenant: Tenant) -> bool:
         """Whether there are rows of this tenant, or were until a moment ago."""
-        return tenant_values(tenant) in self._terms
+        return tenant.names in self._terms
 
     def keyword_hits(self, query: str, limit: int, where: Filter) -> list[KeywordHit]:
-        tenant = tenant_values(where.tenant)
+        tenant = where.tenant.names
         of_tenant = self._terms.get(tenant)
         if limit < 1 or of_tenant is None:
             return []
@@ -217,18 +216,18 @@ class MemoryIndex:
     def _text_scores(self, query: str, ids: Sequence[str], tenant: Tenant) -> tuple[Rows, Floats, Floats]:
         """`(len(ids),)` each: rows, BM25 and shares; -1 and NaN for unknown chunks and those of others."""
         rows, nothing = np.array([self._by_id.get(id_, -1) for id_ in ids], dtype=np.intp), np.full(len(ids), np.nan)
-        of_tenant = self._terms.get(tenant_values(tenant))
+        of_tenant = self._terms.get(tenant.names)
         if of_tenant is None:
             return np.full_like(rows, -1), nothing, nothing
         places = np.minimum(np.searchsorted(of_tenant.rows, rows.astype(np.int32)), len(of_tenant) - 1)
         known = of_tenant.rows[places] == rows
-        scores = self._scores_of(query, tenant_values(tenant), of_tenant)
+        scores = self._scores_of(query, tenant.names, of_tenant)
         bm25, shares = (np.where(known, of_all[places], np.nan) for of_all in (scores.bm25, scores.shares))
         return np.where(known, rows, -1), bm25, shares
 
     def conversations(self, query: str, threads: Sequence[str], tenant: Tenant) -> dict[str, float]:
         """BM25 of all that was said in each of these conversations of a tenant, as `ports.KeywordIndex` explains it."""
-        name = tenant_values(tenant)
+        name = tenant.names
         numbers = {thread: self._documents.conversation(name, thread) for thread in threads}
         known = {thread: number for thread, number in numbers.items() if number is not None}
         of_tenant = self._terms.get(name)

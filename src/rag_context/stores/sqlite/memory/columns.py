@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from rag_context.domain.documents import FILTERED, Origin, microseconds
 from rag_context.domain.search import Filter
-from rag_context.stores.sqlite.filters import tenant_values
 from rag_context.stores.sqlite.memory.vector_scan import Mask, Rows
 
 logger = logging.getLogger(__name__)
@@ -267,7 +266,7 @@ class DocumentColumns:
         """`(n,)`, which documents `where` lets through; None if it lets all through. Times are those of chunks."""
         size = len(self._ids)
         masks: list[Mask] = []
-        equal: list[tuple[Any, int, object]] = [(self._tenants, _TENANT, tenant_values(where.tenant))]
+        equal: list[tuple[Any, int, object]] = [(self._tenants, _TENANT, where.tenant.names)]
         for name, value in where.equal():
             field = _TEXTS.get(name, _SOURCE)
             equal.append((self._sources if field == _SOURCE else self._texts[field], field, value))

@@ -24,10 +24,11 @@ from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendError, BackendStartingError
+from rag_context.stores.sql_documents import read_passages
+from rag_context.stores.sql_journal import completed
 from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.document_rows import lenient, read_passages
+from rag_context.stores.sqlite.document_rows import SqliteTables, lenient
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
-from rag_context.stores.sqlite.filters import tenant_values
 from rag_context.stores.sqlite.memory.chunk_index import Change, MemoryIndex
 from rag_context.stores.sqlite.memory.columns import STATED, DocumentFields, StoredChunk, StoredVector
 from rag_context.stores.sqlite.memory.vector_scan import matrix_of
@@ -146,7 +147,7 @@ class IndexSnapshot:
         """Whether changes of this tenant are still being read into memory. Those of others say nothing."""
         if self.behind_from is None:
             return False
-        row = self.connection.execute(_VERSION_OF_TENANT, tenant_values(tenant)).fetchone()
+        row = self.connection.execute(_VERSION_OF_TENANT, tenant.names).fetchone()
         # Without documents it has no row: then it has changed if there are some in memory.
         return self.index.has_terms_of(tenant) if row is None else row[0] > self.behind_from
 
@@ -169,7 +170,7 @@ class IndexSnapshot:
         return self.index.conversations(query, threads, tenant)
 
     def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
-        return read_passages(self.connection, chunk_ids)
+        return completed(read_passages(SqliteTables(self.connection), chunk_ids))
 
     def stored_vectors(self, seqs: Sequence[int]) -> Matrix:
         """`(n, dim) float32`, the vectors with these `seq`; at least one. Raises: OldSnapshotError."""

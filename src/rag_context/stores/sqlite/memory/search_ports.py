@@ -7,11 +7,13 @@ from typing import TypeVar
 
 from rag_context.domain.documents import Tenant
 from rag_context.domain.reports import counted
-from rag_context.domain.search import ChunkRef, Filter, KeywordHit, VectorHit
+from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Passage, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.ports.reading import CandidateRequest, Snapshot
-from rag_context.stores.sqlite.database import Database, reads
-from rag_context.stores.sqlite.document_rows import read_passages
+from rag_context.stores.sql_documents import read_passages
+from rag_context.stores.sql_journal import completed
+from rag_context.stores.sqlite.database import Database, reading, reads
+from rag_context.stores.sqlite.document_rows import SqliteTables
 from rag_context.stores.sqlite.memory.following import CATCH_UP_S, IndexInMemory
 from rag_context.stores.sqlite.memory.vector_scan import vector_of
 
@@ -51,7 +53,10 @@ class SqliteVectors:
             lambda at: at.index.cosines(vector, chunk_ids, at.stored_vectors), needs_vectors=True
         )
 
-    passages = reads(read_passages)
+    @reading
+    def passages(self, connection: sqlite3.Connection, chunk_ids: Sequence[str]) -> dict[str, Passage]:
+        return completed(read_passages(SqliteTables(connection), chunk_ids))
+
     vectors = reads(read_vectors)
 
     async def ping(self) -> str:
