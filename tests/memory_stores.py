@@ -223,7 +223,10 @@ class MemoryStore:
         found = [record for record in self.searches if record.timestamp >= since]
         return sorted(found, key=lambda record: record.timestamp, reverse=True)[:limit]
 
-    async def prune(self, before: datetime) -> int:
+    async def accesses(self, limit: int) -> list[reports.ErrorRecord]:
+        return [record for record in reversed(self.errors) if record.level == reports.ACCESS][:limit]
+
+    async def prune(self, before: datetime, accesses_before: datetime | None = None) -> int:
         kept = [record for record in self.searches if record.timestamp >= before]
         removed = len(self.searches) - len(kept)
         self.searches[:] = kept

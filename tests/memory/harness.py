@@ -70,7 +70,12 @@ class ServiceHarness:
             now=lambda: self.now,
         )
         self.telemetry = Telemetry(
-            self.metrics.port, self.documents.port, retention=timedelta(days=31), now=lambda: self.now, capacity=100
+            self.metrics.port,
+            self.documents.port,
+            retention=timedelta(days=31),
+            accesses_kept=timedelta(days=365),
+            now=lambda: self.now,
+            capacity=100,
         )
         dependencies = (self.sources.embedding, self.sources.vector_store, self.sources.document_store)
         self.maintenance = BackgroundMaintenance(

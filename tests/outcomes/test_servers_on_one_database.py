@@ -1,12 +1,13 @@
 """Four servers on one database: what one acknowledged, each of the others finds, and deletes."""
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.process import Served, served, wait_until
+from tests.end_to_end.process import Served, command, served, wait_until
 from tests.servers.postgres_fixtures import empty, server
 
 __all__ = ["empty", "server"]
@@ -28,7 +29,9 @@ def servers(tmp_path: Path, empty: str) -> Iterator[list[Served]]:
         yield started
 
 
-def test_what_one_of_four_servers_acknowledged_the_others_find(servers: list[Served]) -> None:
+def test_what_one_of_four_servers_acknowledged_the_others_find(
+    servers: list[Served], empty: str, tmp_path: Path
+) -> None:
     receipts = [
         each.index(f"The harbour keeps key number{number}x.", source=f"note {number}")
         for number, each in enumerate(servers)
@@ -45,3 +48,7 @@ def test_what_one_of_four_servers_acknowledged_the_others_find(servers: list[Ser
     for asked in servers:
         wait_until(lambda asked=asked: asked.health()["indexedDocuments"] == 0)
         wait_until(lambda asked=asked: asked.search("harbour key")["results"] == [])
+    listed = command("log", "--accesses", data_dir=tmp_path / "elsewhere", DATABASE_URL=empty)
+    calls = [json.loads(line) for line in listed.stdout.splitlines()]
+    assert [each["operation"] for each in calls] == ["rag_context_delete"] * SERVERS + ["rag_context_index"] * SERVERS
+    assert {target for each in calls for target in each.get("target", [])} == {each["documentId"] for each in receipts}

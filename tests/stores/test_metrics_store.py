@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.domain.reports import ErrorRecord, SearchRecord
+from rag_context.domain.reports import ACCESS, ERROR, ErrorRecord, SearchRecord
 from tests.stores.builders import NOON, Stores, minutes
 from tests.stores.opened import MONGODB
 
@@ -104,6 +104,18 @@ async def test_pruning_removes_what_is_older_and_says_how_much(store: Stores) ->
     assert await store.metrics.prune(NOON + minutes(1)) == 2
     assert await store.metrics.prune(NOON + minutes(1)) == 0
     assert (await store.metrics.summarise(NOON, NOON + minutes(10), 1)).queries == 1
+
+
+async def test_who_changed_something_is_listed_and_kept_for_days_of_its_own(store: Stores) -> None:
+    about: dict[str, str | int | list[str]] = {"key": "ana\0", "target": ["id-1", "sha256:0"]}
+    stored = [ErrorRecord(NOON + minutes(at), ACCESS, "api", f"call {at}", "ok", "r", about) for at in range(3)]
+    failed = ErrorRecord(NOON + minutes(9), ERROR, "embedder", "embed", "down")
+    await store.metrics.append([], [*stored, failed])
+    assert await store.metrics.accesses(10) == stored[::-1]
+    assert await store.metrics.accesses(1) == stored[2:]
+    assert await store.metrics.prune(NOON + minutes(60)) == 1  # as when records of searches are cleared
+    assert await store.metrics.prune(NOON + minutes(60), NOON + minutes(1)) == 1
+    assert await store.metrics.accesses(10) == stored[:0:-1]
 
 
 @pytest.mark.parametrize("store_name", ["sqlite", "postgres"], indirect=True)  # MongoDB prunes in one step

@@ -1,7 +1,6 @@
 """The commands of changes over time: `correct`, `history`, `log`, `undo` and `forget`."""
 
 import sys
-from itertools import islice
 
 from rag_context.api.changes import ForgetResponse, LogResponse
 from rag_context.api.operations import memory
@@ -60,10 +59,12 @@ def log(
 ) -> ExitCode:
     """List what was changed in the memory, newest first, and what of it can be undone."""
     if accesses:
-        from rag_context.memory.accesses import lines  # noqa: PLC0415  (only for this)
+        from rag_context.memory.accesses import as_line  # noqa: PLC0415  (only for this)
+        from rag_context.wiring.opening import recorded_accesses  # noqa: PLC0415
 
-        for line in islice(lines(options.load().settings.data_dir), int(str(fields.get("limit", MOST_LISTED)))):
-            sys.stdout.write(f"{line}\n")
+        most = int(str(fields.get("limit", MOST_LISTED)))
+        for access in run_to_end(recorded_accesses(options.load_available().settings, most)):
+            sys.stdout.write(f"{as_line(access)}\n")
         return ExitCode.OK
     if injected:
         limit = {"limit": fields["limit"]} if "limit" in fields else {}

@@ -26,7 +26,7 @@ from rag_context.files.folder_sync import FolderSync, Gone
 from rag_context.files.histories.places import watched
 from rag_context.files.watching import Follower
 from rag_context.logs import configure_logging
-from rag_context.memory.accesses import recorded_in
+from rag_context.memory.accesses import recorded_by
 from rag_context.memory.service import Service
 from rag_context.server.app import create_app
 from rag_context.server.hook_socket import answering_hooks
@@ -59,7 +59,7 @@ async def opened(start: Start) -> AsyncIterator[Service]:
     async with open_service(start.settings, on_mismatch, duties) as service:
         if start.is_first and start.is_reindexing and service.collections is not None:
             service.collections.maintenance.begin_reindexing()
-        with recorded_in(start.settings.data_dir, start.settings.log.audit_days):
+        with recorded_by(service.record_access):
             yield service
 
 

@@ -88,9 +88,16 @@ class SearchRecord(FilterFields):
         return self.vector_latency_ms is None if self.level == 2 else self.level > 2
 
 
+ERROR, ACCESS = "error", "access"
+"""The levels of an `ErrorRecord`."""
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorRecord:
-    """One failure of a component. `message` never holds document text, keys or connection strings."""
+    """One failure of a component, or of the level `ACCESS` a call that changed something or was rejected.
+
+    `message` (of a call its outcome) never holds document text, keys or connection strings.
+    """
 
     timestamp: datetime
     level: str
@@ -98,7 +105,7 @@ class ErrorRecord:
     operation: str
     message: str
     request_id: str | None = None
-    context: Mapping[str, str | int] = field(default_factory=dict)
+    context: Mapping[str, str | int | list[str]] = field(default_factory=dict)
     id: str = field(default_factory=new_record_id, compare=False)
 
 

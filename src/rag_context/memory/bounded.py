@@ -19,6 +19,7 @@ from rag_context.api.collection_operations import ConverseRequest, ListCollectio
 from rag_context.api.collections import CollectionsResponse
 from rag_context.api.handlers import CallContext, Handler
 from rag_context.api.operations import Access, Operation, Reach
+from rag_context.api.operations.memory import FORGET
 from rag_context.api.wire import WireResponse
 from rag_context.collections.provider_connections import CollectionRef
 from rag_context.domain.callers import Bounds, cached_apart
@@ -328,7 +329,9 @@ def within_bounds(
             raise
         finally:
             if operation.access is not Access.READ or outcome == ForbiddenError.__name__:
-                client = getattr(request, "agent", None) or Cause.now().by
+                # To forget, an agent is named whose documents go, and its name with them.
+                agent = None if operation.name == FORGET.name else getattr(request, "agent", None)
+                client = agent or Cause.now().by
                 target = [*_stated(request, _IDS), *map(accesses.hashed, _stated(request, _NAMES))]
                 accesses.record(operation.name, outcome, key=context.caller.key, client=client, target=target)
 

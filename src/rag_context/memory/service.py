@@ -162,6 +162,7 @@ class Service:
         """Embeds all documents again, in the foreground or in the background."""
         self._meters = Meters(self._readings, dependencies.admissions)
         query_chars = QUERY_CHARS if dependencies.records_queries else 0
+        self.record_access = dependencies.telemetry.record_error
         self._recorder = Recorder(dependencies.telemetry, self._meters, now, dependencies.redactor.text, query_chars)
         projects = dependencies.projects
         self._tenants = TenantResolver(backends.documents, None if projects is None else projects.projects)

@@ -16,7 +16,7 @@ from typing import Any
 
 from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.domain.documents import FILTERED, utc_now
-from rag_context.domain.reports import QUERY_CHARS, ErrorRecord, SearchRecord
+from rag_context.domain.reports import ERROR, QUERY_CHARS, ErrorRecord, SearchRecord
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.ingest.submissions import Receipt
 from rag_context.memory.mappers import search_record
@@ -68,6 +68,7 @@ class Telemetry:
         documents: DocumentStore,
         *,
         retention: timedelta,
+        accesses_kept: timedelta,
         now: Callable[[], datetime] = utc_now,
         capacity: int = CAPACITY,
         clock: Callable[[], float] = time.monotonic,
@@ -75,6 +76,7 @@ class Telemetry:
         self._metrics = metrics
         self._documents = documents
         self._retention = retention
+        self._accesses_kept = accesses_kept
         self._now = now
         self._capacity = capacity
         self._clock = clock
@@ -119,8 +121,9 @@ class Telemetry:
             await self.flush(STORE_S)
             if loop.time() >= prune_at:
                 prune_at = loop.time() + PRUNE_S
+                now = self._now()
                 try:
-                    await self._metrics.prune(self._now() - self._retention)
+                    await self._metrics.prune(now - self._retention, now - self._accesses_kept)
                 except BackendError as error:
                     logger.warning("telemetry: old records could not be removed: %s", error)
 
@@ -289,7 +292,7 @@ class Recorder:
         """Count and record a failure of a component."""
         self._errors.labels(error.component, operation).inc()
         self._telemetry.record_error(
-            ErrorRecord(self._now(), "error", error.component, operation, str(error), request_id)
+            ErrorRecord(self._now(), ERROR, error.component, operation, str(error), request_id)
         )
 
     def _failures(self, legs: Mapping[str, RetrieverReport], error: str | None, request_id: str) -> None:

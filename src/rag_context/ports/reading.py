@@ -215,7 +215,7 @@ class CandidateSource(Protocol):
 
 
 class MetricsStore(Protocol):
-    """Keeps one record per search, and the errors."""
+    """Keeps one record per search, the errors, and who changed something or was rejected."""
 
     async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
         """Store records. Repeated after a failure with the same last record, it stores none of them twice."""
@@ -230,8 +230,11 @@ class MetricsStore(Protocol):
     async def recent(self, since: datetime, limit: int) -> list[SearchRecord]:
         """The latest searches since a moment, newest first; without the times of their parts."""
 
-    async def prune(self, before: datetime) -> int:
-        """Delete records of ours that are older than `before`; returns how many."""
+    async def accesses(self, limit: int) -> list[ErrorRecord]:
+        """The latest records of the level `ACCESS`, newest first."""
+
+    async def prune(self, before: datetime, accesses_before: datetime | None = None) -> int:
+        """Delete records of ours that are older than these moments, accesses if there is one; returns how many."""
 
 
 class Cache(Protocol):

@@ -46,6 +46,12 @@ def error_row(record: ErrorRecord) -> tuple[object, ...]:
     return (microseconds(record.timestamp), *values, json.dumps(dict(record.context)))
 
 
+def access_record(row: Sequence[Any]) -> ErrorRecord:
+    """What a row of `ERROR_COLUMNS` says."""
+    at, level, component, operation, message, request_id, context = row
+    return ErrorRecord(moment(at), level, component, operation, message, request_id, json.loads(context))
+
+
 def last_row(searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> tuple[str, dict[str, object]]:
     """The table of the last record of a batch, and what identifies its row there.
 
@@ -55,7 +61,7 @@ def last_row(searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) ->
         row = dict(zip(SEARCH_COLUMNS, search_row(searches[-1]), strict=True))
         return "searches", {name: row[name] for name in ("timestamp", "request_id", "query", "latency_ms")}
     row = dict(zip(ERROR_COLUMNS, error_row(errors[-1]), strict=True))
-    return "errors", {name: row[name] for name in ("timestamp", "component", "operation", "message")}
+    return "errors", {name: row[name] for name in ("timestamp", "level", "component", "operation", "message")}
 
 
 class RetrievalCounts:

@@ -16,6 +16,7 @@ from rag_context.agents.sessions import Budgets
 from rag_context.agents.workspace import workspace
 from rag_context.collections.provider_connections import PROBE_S, TextEmbedder
 from rag_context.domain.documents import PROJECT_TAG
+from rag_context.domain.reports import ErrorRecord
 from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.errors import ConfigurationError
 from rag_context.ingest.chunking.code import SyntaxProcesses
@@ -73,6 +74,7 @@ __all__ = [
     "open_export",
     "open_import",
     "open_service",
+    "recorded_accesses",
 ]
 
 logger = logging.getLogger(__name__)
@@ -164,6 +166,20 @@ async def open_audit(settings: Settings) -> AsyncIterator[Audit]:
     check_available(settings)
     async with open_index_auditor(settings) as auditor:
         yield Audit(auditor)
+
+
+async def recorded_accesses(settings: Settings, limit: int) -> list[ErrorRecord]:
+    """The latest calls that changed something or were rejected, newest first; of all servers on these stores.
+
+    Raises:
+        ConfigurationError: the settings cannot work, or there is no index.
+        BackendError: the store cannot be read.
+    """
+    check_available(settings)
+    if settings.stores.documents == "embedded":
+        require_index(settings.data_dir / FILE_NAME)
+    async with open_stores(settings) as stores:
+        return await stores.metrics.accesses(limit)
 
 
 @asynccontextmanager
@@ -271,7 +287,10 @@ def _dependencies(
         cache=ResultCache(settings.search.cache_size, settings.search.cache_ttl_s, time.monotonic, shared),
         indexer=indexer,
         telemetry=Telemetry(
-            stores.metrics, stores.documents, retention=timedelta(days=settings.telemetry.retention_days)
+            stores.metrics,
+            stores.documents,
+            retention=timedelta(days=settings.telemetry.retention_days),
+            accesses_kept=timedelta(days=settings.log.audit_days),
         ),
         maintenance=BackgroundMaintenance(
             [part for _, part in monitored],

@@ -66,7 +66,10 @@ METRICS = (
     IndexSpec("agent_timestamp_idx", (("agent", UP), ("timestamp", DOWN))),
     IndexSpec("fallback_timestamp_idx", (("fallback", UP), ("timestamp", DOWN))),
 )
-ERRORS = (IndexSpec("timestamp_idx", (("timestamp", DOWN),)),)
+ERRORS = (
+    IndexSpec("timestamp_idx", (("timestamp", DOWN),)),
+    IndexSpec("level_timestamp_idx", (("level", UP), ("timestamp", DOWN))),
+)
 
 
 class Indexes:

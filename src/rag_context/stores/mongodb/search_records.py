@@ -14,7 +14,7 @@ from bson import ObjectId
 from pymongo.errors import BulkWriteError
 
 from rag_context.domain import reports
-from rag_context.domain.documents import microseconds, wire_name
+from rag_context.domain.documents import microseconds, moment, wire_name
 from rag_context.stores.mongodb.document_records import Entry
 from rag_context.stores.mongodb.filters import first_not_before
 from rag_context.stores.mongodb.mongo import Mongo
@@ -77,12 +77,25 @@ class MongoMetrics:
         names = ("query", "resultsCount", "latencyMs", "fallbackLevel", "cacheHit", "agent", "error", "requestId")
         return [recent_record((microseconds(each["timestamp"]), *map(each.get, names))) for each in found]
 
-    async def prune(self, before: datetime) -> int:
-        old = {"timestamp": {"$lt": first_not_before(microseconds(before))}, **_OURS}
-        async with self._writing.reached():
-            searches = await self._writing.metrics.delete_many(old)
-            errors = await self._writing.errors.delete_many(old)
-        return searches.deleted_count + errors.deleted_count
+    async def accesses(self, limit: int) -> list[reports.ErrorRecord]:
+        query = {"level": reports.ACCESS, **_OURS}
+        async with self._mongo.reached():
+            found = await self._mongo.errors.find(query).sort("timestamp", -1).limit(limit).to_list()
+        return list(map(_access, found))
+
+    async def prune(self, before: datetime, accesses_before: datetime | None = None) -> int:
+        def old(until: datetime) -> Entry:
+            return {"timestamp": {"$lt": first_not_before(microseconds(until))}, **_OURS}
+
+        writing = self._writing
+        async with writing.reached():
+            deleted = [
+                await writing.metrics.delete_many(old(before)),
+                await writing.errors.delete_many({**old(before), "level": {"$ne": reports.ACCESS}}),
+            ]
+            if accesses_before is not None:
+                deleted.append(await writing.errors.delete_many({**old(accesses_before), "level": reports.ACCESS}))
+        return sum(each.deleted_count for each in deleted)
 
     async def _one_by_one(self, span: Entry, slices: reports.Slices) -> dict[int, reports.Sums]:
         sums: dict[int, reports.Sums] = {}
@@ -136,6 +149,12 @@ def _search_entry(record: reports.SearchRecord) -> Entry:
 def _error_entry(record: reports.ErrorRecord) -> Entry:
     request_id = record.request_id or ""  # always there: see `_OURS`
     return _entry(record, message=None, error=record.message, requestId=request_id, context=dict(record.context))
+
+
+def _access(entry: Entry) -> reports.ErrorRecord:
+    level, component, operation = entry["level"], entry["component"], entry["operation"]
+    at, request_id = moment(microseconds(entry["timestamp"])), entry["requestId"] or None
+    return reports.ErrorRecord(at, level, component, operation, entry["error"], request_id, entry["context"])
 
 
 def _entry(record: reports.SearchRecord | reports.ErrorRecord, **own: object) -> Entry:

@@ -103,13 +103,27 @@ class PostgresMetrics:
             for row in rows
         ]
 
-    async def prune(self, before: datetime) -> int:
+    async def accesses(self, limit: int) -> list[reports.ErrorRecord]:
+        statement = f"""SELECT {", ".join(search_statistics.ERROR_COLUMNS)} FROM rag_context.errors
+                        WHERE level = $1 ORDER BY timestamp DESC LIMIT $2"""  # noqa: S608
+        rows = await self._database.fetch(statement, reports.ACCESS, limit)
+        return [
+            search_statistics.access_record([read_text(value) if isinstance(value, str) else value for value in row])
+            for row in rows
+        ]
+
+    async def prune(self, before: datetime, accesses_before: datetime | None = None) -> int:
         async def pruned(connection: Connection) -> int:
             # One server after the other: two that delete the same rows could deadlock.
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _PRUNING)
             deleted = [
-                await connection.execute(f"DELETE FROM rag_context.{table} WHERE timestamp < $1", microseconds(before))  # noqa: S608
-                for table in ("searches", "errors")
+                await connection.execute(f"DELETE FROM rag_context.{which} AND timestamp < $1", microseconds(moment))  # noqa: S608
+                for which, moment in (
+                    ("searches WHERE true", before),
+                    (f"errors WHERE level = '{reports.ERROR}'", before),
+                    (f"errors WHERE level = '{reports.ACCESS}'", accesses_before),
+                )
+                if moment is not None
             ]
             return sum(int(each.split()[-1]) for each in deleted)
 

@@ -7,7 +7,7 @@ Latencies are counted in the bins of `domain.reports`.
 import sqlite3
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import pairwise
@@ -95,10 +95,19 @@ class SqliteMetrics:
         rows = await self._database.read(lambda connection: connection.execute(statement, values).fetchall())
         return list(map(search_statistics.recent_record, rows))
 
-    async def prune(self, before: datetime) -> int:
-        deleted = 0
+    async def accesses(self, limit: int) -> list[reports.ErrorRecord]:
+        columns = ", ".join(search_statistics.ERROR_COLUMNS)
+        statement = f"SELECT {columns} FROM errors WHERE level = ? ORDER BY timestamp DESC, key DESC LIMIT ?"  # noqa: S608
+        values = (reports.ACCESS, limit)
+        rows = await self._database.read(lambda connection: connection.execute(statement, values).fetchall())
+        return list(map(search_statistics.access_record, rows))
+
+    async def prune(self, before: datetime, accesses_before: datetime | None = None) -> int:
+        deleted, moments = 0, {reports.ERROR: microseconds(before)}
+        if accesses_before is not None:
+            moments[reports.ACCESS] = microseconds(accesses_before)
         while True:
-            at_once = await self._database.write(partial(_prune, microseconds(before)))
+            at_once = await self._database.write(partial(_prune, moments))
             deleted += at_once
             if at_once < PRUNED_AT_ONCE:
                 return deleted
@@ -132,18 +141,21 @@ def _insert(table: str, columns: Sequence[str]) -> str:
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608
 
 
-def _prune(before: int, connection: sqlite3.Connection) -> int:
+def _prune(before: Mapping[str, int], connection: sqlite3.Connection) -> int:
+    """Delete some searches and, by their levels, other records."""
     old = connection.execute(
         f"SELECT key, {_COLUMNS} FROM searches WHERE timestamp < ? ORDER BY timestamp LIMIT ?",  # noqa: S608
-        (before, PRUNED_AT_ONCE),
+        (before[reports.ERROR], PRUNED_AT_ONCE),
     ).fetchall()
     connection.executemany("DELETE FROM searches WHERE key = ?", [row[:1] for row in old])
     _add_to_slots([_SearchRecord.read(row[1:]) for row in old], connection, sign=-1)
-    cursor = connection.execute(
-        "DELETE FROM errors WHERE key IN (SELECT key FROM errors WHERE timestamp < ? LIMIT ?)",
-        (before, PRUNED_AT_ONCE - len(old)),
-    )
-    return len(old) + cursor.rowcount
+    deleted = len(old)
+    for level, moment in before.items():
+        deleted += connection.execute(
+            "DELETE FROM errors WHERE key IN (SELECT key FROM errors WHERE level = ? AND timestamp < ? LIMIT ?)",
+            (level, moment, PRUNED_AT_ONCE - deleted),
+        ).rowcount
+    return deleted
 
 
 def _summarise(
