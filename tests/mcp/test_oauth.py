@@ -110,7 +110,7 @@ def test_a_401_says_where_tokens_come_from(server: Running, issuer: TrustedIssue
     assert rejected.status_code == 401
     assert metadata["resource"] == issuer.resource
     assert metadata["authorization_servers"] == [issuer.issuer]
-    assert metadata["scopes_supported"] == ["memory:read", "memory:write", "memory:admin"]
+    assert metadata["scopes_supported"] == ["memory:read", "memory:add", "memory:write", "memory:admin"]
 
 
 def test_a_key_counts_beside_tokens(server: Running) -> None:

@@ -37,6 +37,8 @@ from rag_context.wiring.opening import open_service
 from tests.servers.redis import redis_server
 
 OWNER = "owner"
+ADDER = "adder"
+"""May add, and change nothing of others."""
 WORDS = ("pump", "valve", "sensor", "deploy", "billing", "retry", "cache", "error", "ticket", "release")
 MCP = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
@@ -100,7 +102,8 @@ def sees(bounds: Bounds, part: Part) -> bool:
 
 def keys() -> tuple[HashedKey, ...]:
     bound = [HashedKey.parse(name, hash_key(name), Access.ADMIN, bounds) for name, bounds in SCOPES.items()]
-    return (HashedKey.parse(OWNER, hash_key(OWNER), Access.ADMIN), *bound)
+    whole = [HashedKey.parse(n, hash_key(n), access) for n, access in ((OWNER, Access.ADMIN), (ADDER, Access.ADD))]
+    return (*whole, *bound)
 
 
 @dataclass

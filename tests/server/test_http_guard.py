@@ -1,6 +1,7 @@
 """Who may come in: Host, Origin, API keys, rate."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -8,10 +9,13 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from rag_context.api.operations import Access
+from rag_context.cli.serve import server_options
 from rag_context.errors import ConfigurationError
 from rag_context.server.failures import RequestIdMiddleware
-from rag_context.server.middleware import AuthMiddleware, RateLimit
+from rag_context.server.middleware import AuthMiddleware, RateLimit, guarded
 from rag_context.server.options import HashedKey, ServerOptions, hash_key
+from rag_context.settings import Settings
+from rag_context.settings.sections import ServerSettings
 
 from .server_thread import DOCUMENT, INDEX, SEARCH, Running, running
 from .stub_service import StubService
@@ -242,7 +246,7 @@ async def ask(app: Any, *, key: str = "", client: str = "10.0.0.1", path: str = 
     async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    headers = [(b"x-api-key", key.encode())] if key else []
+    headers = [(b"host", b"localhost"), *([(b"x-api-key", key.encode())] if key else [])]
     scope = {"type": "http", "method": "GET", "path": path, "headers": headers, "client": (client, 1)}
     await app(scope, receive, send)
     return seen
@@ -274,6 +278,21 @@ def test_the_rate_is_limited_per_address_where_there_are_no_keys() -> None:
     async def scenario() -> None:
         assert [(await ask(app, client="10.0.0.1"))["status"] for _ in range(2)] == [200, 429]
         assert (await ask(app, client="10.0.0.2"))["status"] == 200
+
+    asyncio.run(scenario())
+
+
+def test_a_server_limits_the_rate_by_default_and_lets_every_agent_through() -> None:
+    """X-6: no agent comes near it, a loop that went wild does."""
+    by_default = server_options(Settings())
+    assert by_default.rate_per_s == 1000
+    assert server_options(Settings(server=ServerSettings(requests_per_s=0))).rate_per_s == 0
+
+    async def scenario() -> None:
+        app = guarded(_ok, by_default)
+        assert {(await ask(app))["status"] for _ in range(2000)} == {200}
+        app = guarded(_ok, replace(by_default, rate_per_s=0.001))
+        assert [(await ask(app))["status"] for _ in range(51)] == [*[200] * 50, 429]
 
     asyncio.run(scenario())
 

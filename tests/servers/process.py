@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 HOST = "127.0.0.1"
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 LOOK_EVERY_S = 0.02
 
 POLITELY = ("nice", "-n", "15")

@@ -84,7 +84,7 @@ def _handler(method: Callable[..., Awaitable[WireResponse]]) -> Handler:
 
     async def run(request: Any, context: CallContext) -> WireResponse:
         agent = None if "agent" in request.exactly_one_of else getattr(request, "agent", None)
-        with acting(context.caller.key or agent):
+        with acting(context.caller.key or agent, only_adds=context.caller.only_adds):
             return await (method(request, context) if takes_context else method(request))
 
     return run

@@ -65,6 +65,7 @@ def show_config(
 def key(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key's owner.")],
     read_only: bool = option(False, "The key may search, but not index."),
+    add_only: bool = option(False, "The key may store and search, but not correct, forget or delete."),
     admin: bool = option(False, "The key may do everything, such as test providers."),
     project: list[str] | None = option(None, "Bind the key to a project; repeatable.", metavar="NAME"),
     collection: list[str] | None = option(None, "Bind the key to a collection; repeatable.", metavar="NAME"),
@@ -86,7 +87,7 @@ def key(
     place = loaded.file or "rag-context.toml (a new file in this folder)"
     console.note((f"This is the only time the key is shown. Put its hash into {place}:", "dim"))
     console.note()
-    access = "read" if read_only else "admin" if admin else "write"
+    access = "read" if read_only else "add" if add_only else "admin" if admin else "write"
     scope = {"projects": project, "collections": collection, "agents": agent, "tags": tag}
     console.note(snippet(name, key, access, {part: names for part, names in scope.items() if names}))
     return ExitCode.OK

@@ -58,7 +58,7 @@ NDJSON = {"Content-Type": "application/x-ndjson"}
 def call_of(operation: Operation[Request, Response], fields: Mapping[str, object] | Request) -> Call[Response]:
     """Run an operation, with a request or with the fields of one. Raises: InvalidInputError."""
     request = fields if isinstance(fields, WireRequest) else request_of(operation.request, fields)
-    writes = operation.access is Access.WRITE
+    writes = operation.access in (Access.ADD, Access.WRITE)
     return Call(operation.path, operation.response.model_validate_json, _body(request), writes=writes)
 
 

@@ -76,7 +76,11 @@ class Bounds:
             if len(self.tags) > 1:
                 raise _missing("metadata.tags", self.tags)
             metadata = replace(metadata, tags=_with(metadata.tags, self.tags[0]))
-        return replace(document, metadata=metadata, id_space="\0".join(self.agents or self.tags))
+        return replace(
+            document,
+            metadata=metadata,
+            id_space="\0".join((document.id_space, *(self.agents or self.tags))).strip("\0"),
+        )
 
 
 def _with(tags: tuple[str, ...], tag: str) -> tuple[str, ...]:
@@ -96,11 +100,13 @@ class CallerId:
         session: an MCP session or a stdio process, verified to be the caller's; None without one.
         key: name of the API key; None if the server needs none.
         bounds: what there is for the key; None: everything.
+        only_adds: whether it may store documents, and do nothing to those of others.
     """
 
     session: str | None = None
     key: str | None = None
     bounds: Bounds | None = None
+    only_adds: bool = False
 
 
 ANONYMOUS = CallerId()

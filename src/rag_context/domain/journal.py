@@ -234,23 +234,26 @@ class Cause:
 
     by: str
     at: datetime
+    only_adds: bool = False
 
     @classmethod
     def now(cls) -> "Cause":
         """That of the call under way."""
-        return cls(_ACTOR.get(), utc_now())
+        by, only_adds = _ACTOR.get()
+        return cls(by, utc_now(), only_adds)
 
 
 LOCAL = "local"
 """Who changes something where no caller is known: a program on this machine, or background work."""
 
-_ACTOR: ContextVar[str] = ContextVar("rag_context_actor", default=LOCAL)
+_ACTOR: ContextVar[tuple[str, bool]] = ContextVar("rag_context_actor", default=(LOCAL, False))
 
 
 @contextmanager
-def acting(by: str | None) -> Iterator[None]:
-    """What changes inside the block is done by this key or client; None: by the one around it."""
-    token = _ACTOR.set(by or _ACTOR.get())
+def acting(by: str | None, *, only_adds: bool = False) -> Iterator[None]:
+    """What changes inside the block is done by this key or client, which may only add; None: by the one around it."""
+    around, only_added = _ACTOR.get()
+    token = _ACTOR.set((by or around, only_adds or only_added))
     try:
         yield
     finally:

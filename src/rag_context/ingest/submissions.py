@@ -27,7 +27,7 @@ from rag_context.domain.journal import PLAIN, Revision
 from rag_context.domain.provenance import event_time, has_other_origin, has_other_time
 from rag_context.domain.text import packed_terms, terms
 from rag_context.domain.vectors import Matrix
-from rag_context.errors import BackendError, ForgottenError
+from rag_context.errors import BackendError, ForbiddenError, ForgottenError
 from rag_context.ingest.chunk_context import chunks_of, origin_of, similarity_hash, title_of
 from rag_context.ingest.chunking.syntax import Outline, marks
 from rag_context.ingest.redaction import Redactor
@@ -86,6 +86,16 @@ class Submission:
     @property
     def is_deferred(self) -> bool:
         return self.defer_vectors and not self.reuse_from
+
+    def added_by(self, key: str) -> "Submission":
+        """The same document under an id of the key's own, so that it takes no other's place.
+
+        Raises:
+            ForbiddenError: it shall take one, or be stored though it was forgotten.
+        """
+        if self.revision.supersedes or self.revision.is_forced:
+            raise ForbiddenError("This API key may add, but not change or delete: `supersedes` and `force` do")
+        return replace(self, document=replace(self.document, id_space=key))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from rag_context.api.search import LegReport, SearchFailedError, SearchRequest, 
 from rag_context.collections.collection_service import CollectionService
 from rag_context.domain.callers import Bounds
 from rag_context.domain.documents import CODE, DEFAULT_TENANT, Counts, Shelf, Status, Tenant, utc_now
-from rag_context.domain.journal import Link
+from rag_context.domain.journal import Cause, Link
 from rag_context.domain.reports import QUERY_CHARS
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError, InvalidInputError, RagContextError
@@ -575,6 +575,8 @@ class Service:
             if mappers.tenant_of(request) != DEFAULT_TENANT:
                 request = await self._tenants.writable(request)
             submitted = mappers.submission(request)
+            if (cause := Cause.now()).only_adds:
+                submitted = submitted.added_by(cause.by)
         except RagContextError as error:
             return error
         has_journal = self._dependencies.journal is not None

@@ -76,7 +76,7 @@ class _Bulk:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         opened = requests.http_request(scope)
-        requests.require(Access.WRITE, opened)
+        requests.require(Access.ADD, opened)
         requests.check_media_type(opened, _NDJSON_KINDS, "Send Content-Type: application/x-ndjson")
         run = BulkRun(
             service=self._service.bound_to(requests.caller_id(opened).bounds),
@@ -85,7 +85,7 @@ class _Bulk:
             concurrency=self._options.bulk_concurrency,
             request_id=opened.request_id,
         )
-        with acting(requests.actor_of(opened)):
+        with acting(requests.actor_of(opened), only_adds=requests.caller_id(opened).only_adds):
             await run.run(receive, send)
 
 

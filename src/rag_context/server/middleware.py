@@ -357,8 +357,8 @@ def guarded(app: ASGIApp, options: ServerOptions) -> ASGIApp:
         timeout_s=options.body_timeout_s,
         patterns=tuple((each.pattern, options.collection_body_bytes) for each in ROUTES if each.is_large),
     )
-    if options.rate_per_s is not None:
-        app = RateLimit(app, per_s=options.rate_per_s, burst=options.rate_burst)
+    if options.rate_per_s > 0:
+        app = RateLimit(app, per_s=options.rate_per_s, burst=max(50, round(2 * options.rate_per_s)))
     app = AuthMiddleware(app, options)
     app = HostOriginMiddleware(app, options)
     app = RequestIdMiddleware(app, max_requests=options.max_requests)

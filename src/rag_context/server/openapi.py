@@ -209,7 +209,9 @@ def _post(tool: Tool[Any]) -> Operation:
 
 
 def _needed(operation: Declared[Any, Any]) -> list[str]:
-    may = {Access.READ: None, Access.WRITE: "may write", Access.ADMIN: "has the access admin"}[operation.access]
+    may = {Access.READ: None, Access.ADD: "may add", Access.WRITE: "may write", Access.ADMIN: "has the access admin"}[
+        operation.access
+    ]
     return [] if may is None else [f"Needs a key that {may}, where keys are set."]
 
 

@@ -140,9 +140,8 @@ class ServerOptions:
     max_connections: int = 1000
     max_requests: int = 256
     """Requests in progress at once; more are answered 503."""
-    rate_per_s: float | None = None
-    """Requests a second per key (per address without keys); None: no limit."""
-    rate_burst: int = 50
+    rate_per_s: float = 0.0
+    """Requests a second per key (per address without keys), after as many as in two seconds, or 50; 0: no limit."""
 
     def check(self) -> None:
         """Reject options that open the server to the network without a key. Raises: ConfigurationError."""

@@ -57,7 +57,9 @@ def attach_request(scope: Scope, opened: HttpRequest) -> None:
 def caller_id(opened: HttpRequest, session: str | None = None) -> CallerId:
     """Who calls: the API key where there is one, and an MCP session that was found to be the caller's."""
     caller = opened.caller
-    return CallerId(session) if caller is None or caller is ANYONE else CallerId(session, caller.name, caller.bounds)
+    if caller is None or caller is ANYONE:
+        return CallerId(session)
+    return CallerId(session, caller.name, caller.bounds, only_adds=caller.access is Access.ADD)
 
 
 def actor_of(opened: HttpRequest) -> str | None:
@@ -195,11 +197,13 @@ def query_fields(scope: Scope) -> dict[str, str]:
 def require(access: Access, opened: HttpRequest) -> None:
     """Reject a key that may do less."""
     if opened.caller is None or not opened.caller.access.allows(access):
-        raise RequestRejectedError(403, lacking(access))
+        raise lacking(access, opened.caller.access if opened.caller is not None else Access.READ)
 
 
-def lacking(access: Access) -> str:
-    return "This API key may only read" if access is Access.WRITE else f"This API key lacks the access {access}"
+def lacking(needed: Access, has: Access) -> RequestRejectedError:
+    only = {Access.READ: "may only read", Access.ADD: "may add, but not change or delete"}.get(has)
+    lacks = f"lacks the access {needed}"
+    return RequestRejectedError(403, f"This API key {lacks if only is None or needed is Access.ADMIN else only}")
 
 
 def check_media_type(opened: HttpRequest, kinds: tuple[str, ...], advice: str) -> None:

@@ -44,8 +44,10 @@ class ApiKey(values.Section):
 
     name: values.Name = Field(description="Name of the key's owner; shown in logs.")
     hash: values.KeyHash = Field(description='"sha256:" and the hex digest of the key.', repr=False)
-    access: Literal["read", "write", "admin"] = setting(
-        "write", "Access level of the key: admin may open providers by a configuration of its own."
+    access: Literal["read", "add", "write", "admin"] = setting(
+        "write",
+        "Access level of the key: add may store documents, but not correct, replace, forget or delete what is there; "
+        "admin may open providers by a configuration of its own.",
     )
     scope: KeyScope | None = setting(None, "What the key is bound to; default: nothing.")
 
@@ -86,7 +88,7 @@ class ServerSettings(values.Section):
         None, "One key with full access; the command line sends it to a running server too."
     )
     api_keys: tuple[ApiKey, ...] = setting(
-        (), "Named keys: name, hash and access (read or write); `rag-context key` creates one."
+        (), "Named keys: name, hash and access (read, add, write or admin); `rag-context key` creates one."
     )
     max_body_bytes: values.Bytes = setting(ByteSize(MIB), "Largest request body.", gt=0)
     max_index_body_bytes: values.Bytes = setting(
@@ -96,8 +98,8 @@ class ServerSettings(values.Section):
         ByteSize(64 * MIB), "Largest body of a request that stores documents in a collection.", gt=0
     )
 
-    requests_per_s: float | None = setting(
-        None, "Requests per second of one key, or of one address without keys; default: no limit.", gt=0
+    requests_per_s: float = setting(
+        1000, "Requests per second of one key, or of one address without keys, after twice as many; 0: no limit.", ge=0
     )
 
     @field_validator("api_keys")

@@ -22,6 +22,8 @@ class Access(StrEnum):
     """What a caller may do, each more than the one before."""
 
     READ = "read"
+    ADD = "add"
+    """Stores documents of its own; corrects, replaces, forgets and deletes nothing that is there."""
     WRITE = "write"
     ADMIN = "admin"
     """Whatever can reach beyond the memory: opening providers by a configuration of the caller's."""

@@ -32,7 +32,9 @@ SEARCH = Operation(
     example={"query": "mongodb retry logic", "limit": 3, "category": "architecture", "agent": "orchestrator"},
 )
 
-INDEX = _changing(
+INDEX = Operation(
+    access=Access.ADD,
+    read_only=False,
     name="rag_context_index",
     title="Store context",
     description=(

@@ -379,7 +379,7 @@ class McpServer:
         client = _CLIENT.get()
         if PROMPTED_BY not in client.toolsets:
             return []
-        return [RECALL, REMEMBER] if client.access.allows(Access.WRITE) else [RECALL]
+        return [RECALL, REMEMBER] if client.access.allows(Access.ADD) else [RECALL]
 
     def _known_schema(self, name: str) -> dict[str, Any] | None:
         tool = next((listed[name] for listed in self._listed.values() if name in listed), None)
@@ -425,7 +425,7 @@ def _by_client(request: WireRequest, client: str | None) -> WireRequest:
 
 def _check_access(tool: Tool[Any], client: RequestContext) -> None:
     if not client.access.allows(tool.access):
-        raise RequestRejectedError(403, lacking(tool.access))
+        raise lacking(tool.access, client.access)
 
 
 async def _roots(session: ServerSession) -> list[str] | None:
