@@ -8,7 +8,7 @@ from uuid import uuid4
 from qdrant_client import AsyncQdrantClient
 
 from rag_context.ports.provider import Provider
-from rag_context.stores.chroma.chroma_collections import open_chroma_dir_collections, open_chroma_server_collections
+from rag_context.stores.chroma.chroma_collections import open_chroma_collections
 from rag_context.stores.postgres.collections import open_postgres_collections
 from rag_context.stores.qdrant.qdrant_api import Transport
 from rag_context.stores.qdrant.qdrant_collections import open_qdrant_collections
@@ -41,12 +41,7 @@ async def postgres_collections(url: str) -> AsyncIterator[Provider]:
 async def chroma_collections(place: str | Path) -> AsyncIterator[Provider]:
     """A provider on a Chroma server, or on a folder in this process, without collections."""
     prefix = f"test-{uuid4().hex[:16]}"
-    opening = (
-        open_chroma_server_collections(place, prefix=prefix)
-        if isinstance(place, str)
-        else open_chroma_dir_collections(place, prefix=prefix)
-    )
-    async with opening as provider:
+    async with open_chroma_collections(place, prefix=prefix) as provider:
         yield provider
         await drop_all(provider)
 

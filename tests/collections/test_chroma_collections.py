@@ -15,13 +15,9 @@ from rag_context.domain.vectors import Matrix
 from rag_context.domain.where import matches, parse
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, NotFoundError
 from rag_context.ports.provider import Collection, Entry, Provider
-from rag_context.stores.chroma import open_chroma_dir
+from rag_context.stores.chroma import open_chroma
 from rag_context.stores.chroma.chroma_api import CollectionGoneError, Rows
-from rag_context.stores.chroma.chroma_collections import (
-    ChromaCollections,
-    open_chroma_dir_collections,
-    open_chroma_server_collections,
-)
+from rag_context.stores.chroma.chroma_collections import ChromaCollections, open_chroma_collections
 from rag_context.stores.chroma.collections_storage import rows_of
 from rag_context.stores.chroma.server import ChromaServer
 from tests.collections.isolated_providers import chroma_collections
@@ -63,7 +59,7 @@ async def test_others_collections_are_listed_as_such_and_never_touched(
     chroma_collections_server: ServerProcess, api: ChromaServer
 ) -> None:
     prefix = f"test-{uuid4().hex[:8]}"
-    async with open_chroma_server_collections(address(chroma_collections_server), prefix=prefix) as provider:
+    async with open_chroma_collections(address(chroma_collections_server), prefix=prefix) as provider:
         for name in (f"{prefix}.theirs", f"{prefix}.docs.backup", f"{prefix}-docs"):
             made = await api.create(name, {"mine": True})
             assert made is not None
@@ -105,7 +101,7 @@ async def test_others_collections_show_their_metadata_and_labels_and_a_copy_keep
     assert made is not None
     await api.upsert(made.id, Rows(["1"], [{"mine": True}], ["text"], axes(1)))
     elsewhere = MemoryCollections()
-    async with open_chroma_server_collections(address(chroma_collections_server), prefix="test-labels") as provider:
+    async with open_chroma_collections(address(chroma_collections_server), prefix="test-labels") as provider:
         theirs = await provider.collection(name)
         assert theirs is not None
         shown = with_labels(theirs)
@@ -201,7 +197,7 @@ async def test_the_nearest_of_many_are_the_nearest_under_every_filter(provider: 
 
 async def test_emptying_is_all_or_nothing_when_the_server_is_killed_meanwhile(tmp_path: Path) -> None:
     with chroma_server(folder=tmp_path) as server:
-        async with open_chroma_server_collections(address(server)) as provider:
+        async with open_chroma_collections(address(server)) as provider:
             await provider.create(Collection("docs"))
             await provider.upsert("docs", notes(300), axes(300))
             emptying = asyncio.create_task(provider.empty("docs"))
@@ -259,7 +255,7 @@ async def test_a_foreign_row_is_a_backend_error(provider: Provider, api: ChromaS
 
 
 async def test_a_folder_is_kept_and_measured_and_shared_with_the_vectors_of_documents(tmp_path: Path) -> None:
-    async with open_chroma_dir(tmp_path, "documents") as vectors, open_chroma_dir_collections(tmp_path) as provider:
+    async with open_chroma(tmp_path, "documents") as vectors, open_chroma_collections(tmp_path) as provider:
         written = document("a")
         await vectors.put(written, chunks_of(written), axis(0)[None])
         await provider.create(Collection("docs"))
@@ -270,13 +266,13 @@ async def test_a_folder_is_kept_and_measured_and_shared_with_the_vectors_of_docu
         assert health.collections == 1
         assert health.storage_bytes is not None
         assert health.storage_bytes > 10_000
-    async with open_chroma_dir_collections(tmp_path) as provider:
+    async with open_chroma_collections(tmp_path) as provider:
         assert (await provider.entries("docs", EVERYTHING, limit=1)).total == 5
 
 
 async def test_a_folder_that_can_never_be_one_is_a_backend_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    async with open_chroma_dir_collections(tmp_path / "file") as provider:
+    async with open_chroma_collections(tmp_path / "file") as provider:
         with pytest.raises(BackendError):
             await provider.collections()
         assert (await provider.health()).error

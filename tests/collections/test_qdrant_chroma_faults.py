@@ -20,7 +20,7 @@ from rag_context.errors import (
     InvalidInputError,
 )
 from rag_context.ports.provider import Collection, Entry, Provider
-from rag_context.stores.chroma.chroma_collections import open_chroma_server_collections
+from rag_context.stores.chroma.chroma_collections import open_chroma_collections
 from rag_context.stores.qdrant.qdrant_collections import open_qdrant_collections
 from tests.collections.isolated_providers import drop_all
 from tests.servers.faults import (
@@ -76,7 +76,7 @@ class Behind:
     def opening(self, timeout_s: float = 30.0) -> AbstractAsyncContextManager[Provider]:
         if self.engine == "qdrant":
             return open_qdrant_collections(self.proxy.url(), prefix=self.prefix, timeout_s=timeout_s)
-        return open_chroma_server_collections(self.proxy.url(), prefix=self.prefix, timeout_s=timeout_s)
+        return open_chroma_collections(self.proxy.url(), prefix=self.prefix, timeout_s=timeout_s)
 
 
 @pytest.fixture(params=["qdrant", "chroma"])

@@ -14,7 +14,7 @@ import uvloop
 
 from rag_context.embedders.openai_embedder import OpenAIEmbedder
 from rag_context.errors import BackendUnavailableError
-from rag_context.stores.chroma import open_chroma_server
+from rag_context.stores.chroma import open_chroma
 from rag_context.stores.mongodb import open_mongodb
 from rag_context.stores.qdrant import CollectionPlan, open_qdrant
 from rag_context.stores.redis import open_redis
@@ -49,7 +49,7 @@ async def qdrant(address: str) -> AsyncIterator[Ping]:
 
 @asynccontextmanager
 async def chroma(address: str) -> AsyncIterator[Ping]:
-    async with open_chroma_server(f"http://{address}", "resets") as vectors:
+    async with open_chroma(f"http://{address}", "resets") as vectors:
         yield vectors.ping
 
 

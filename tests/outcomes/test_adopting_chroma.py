@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from rag_context.stores.chroma.chroma_api import Rows
+from rag_context.stores.chroma.server import open_api
 from tests.cli.run_command import Commands, ended
 from tests.end_to_end.process import Served, served, wait_until
-from tests.outcomes.test_commands_and_other_programs import in_order, opened
+from tests.outcomes.test_commands_and_other_programs import in_order
 from tests.servers.process import ServerProcess
 
 DIMENSION = 768
@@ -47,7 +48,7 @@ def chroma_rows() -> Rows:
 
 
 async def _put(place: str | Path, name: str) -> None:
-    async with opened(place) as api:
+    async with open_api(place) as api:
         info = await api.create(name, {"owner": "them"})
         assert info is not None
         await api.upsert(info.id, chroma_rows())
@@ -55,7 +56,7 @@ async def _put(place: str | Path, name: str) -> None:
 
 async def _everything(place: str | Path) -> object:
     found = []
-    async with opened(place) as api:
+    async with open_api(place) as api:
         for info in sorted(await api.all(), key=lambda each: each.name):
             if info.name.startswith("theirs"):
                 rows = await api.get(info.id, ["metadatas", "documents", "embeddings"])

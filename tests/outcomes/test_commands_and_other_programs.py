@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,8 +16,8 @@ import pytest
 from bson import ObjectId
 from qdrant_client import QdrantClient, models
 
-from rag_context.stores.chroma.chroma_api import ChromaApi, Rows, open_folder
-from rag_context.stores.chroma.server import ChromaServer
+from rag_context.stores.chroma.chroma_api import Rows
+from rag_context.stores.chroma.server import open_api
 from tests.cli.run_command import Commands
 from tests.servers.mongodb import mongodb_database
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS
@@ -83,20 +83,6 @@ def in_qdrant(server: Endpoint) -> Iterator[SharedBackend]:
             admin.delete_collection(each)
 
 
-@asynccontextmanager
-async def opened(place: str | Path) -> AsyncIterator[ChromaApi]:
-    """A Chroma as another program has it open: its server, or a folder."""
-    if isinstance(place, Path):
-        async with open_folder(place) as folder:
-            yield folder
-        return
-    server = ChromaServer(place)
-    try:
-        yield server
-    finally:
-        await server.aclose()
-
-
 def in_order(fields: Mapping[str, Any]) -> str:
     """Fields of a row, which Chroma returns in any order."""
     return json.dumps(dict(fields), sort_keys=True)
@@ -108,7 +94,7 @@ def in_chroma(place: str | Path) -> Iterator[SharedBackend]:
     names = [name, f"{name}-generation-1", other]
 
     async def fill() -> None:
-        async with opened(place) as api:
+        async with open_api(place) as api:
             rows = Rows(["t1", "t2"], [THEIRS, {"x": 1}], ["one", "two"], np.array([VECTOR, VECTOR], dtype=np.float32))
             for each in names:
                 info = await api.find(each) or await api.create(each, {"owner": "them"})
@@ -117,7 +103,7 @@ def in_chroma(place: str | Path) -> Iterator[SharedBackend]:
 
     async def theirs() -> object:
         found = []
-        async with opened(place) as api:
+        async with open_api(place) as api:
             for each in names:
                 info = await api.find(each)
                 assert info is not None
@@ -130,7 +116,7 @@ def in_chroma(place: str | Path) -> Iterator[SharedBackend]:
         return found
 
     async def drop() -> None:
-        async with opened(place) as api:
+        async with open_api(place) as api:
             for each in names:
                 await api.drop(each)
 

@@ -22,7 +22,7 @@ from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendRejectedError, ConfigurationError
 from rag_context.ports.reading import VectorStore
 from rag_context.ports.writing import VectorWriter
-from rag_context.stores.chroma import ChromaVectors, open_chroma_dir, open_chroma_server
+from rag_context.stores.chroma import ChromaVectors, open_chroma
 from rag_context.stores.chroma.chroma_api import Rows
 from rag_context.stores.chroma.payload import rows_of
 from rag_context.testing import FakeEmbedder
@@ -51,9 +51,9 @@ def opener(request: pytest.FixtureRequest) -> Open:
     """Opens a collection, in either kind of Chroma."""
     if request.param == "server":
         server: ServerProcess = request.getfixturevalue("server")
-        return lambda name: open_chroma_server(f"http://{server.host}:{server.port}", name)
+        return lambda name: open_chroma(f"http://{server.host}:{server.port}", name)
     folder: Path = request.getfixturevalue("folder")
-    return lambda name: open_chroma_dir(folder, name)
+    return lambda name: open_chroma(folder, name)
 
 
 @pytest.fixture
@@ -385,7 +385,7 @@ async def test_a_collection_that_compares_otherwise_is_rejected(server: ServerPr
     path = f"{url}/api/v2/tenants/default_tenant/databases/default_database/collections"
     async with httpx2.AsyncClient(trust_env=False) as client:
         await client.post(path, json={"name": name, "configuration": {"hnsw": {"space": "l2"}}})
-    async with open_chroma_server(url, name) as vectors:
+    async with open_chroma(url, name) as vectors:
         await put(vectors, document("a"), vector=axis(0))
         with pytest.raises(BackendRejectedError, match="'l2', not by cosine"):
             await vectors.prepare(MODEL)
@@ -394,7 +394,7 @@ async def test_a_collection_that_compares_otherwise_is_rejected(server: ServerPr
 async def test_rows_of_others_are_never_found(server: ServerProcess, name: str) -> None:
     url = f"http://{server.host}:{server.port}"
     path = f"{url}/api/v2/tenants/default_tenant/databases/default_database/collections"
-    async with httpx2.AsyncClient(trust_env=False) as client, open_chroma_server(url, name) as vectors:
+    async with httpx2.AsyncClient(trust_env=False) as client, open_chroma(url, name) as vectors:
         collection = (await client.post(path, json={"name": name, "get_or_create": True})).json()["id"]
         foreign = {"ids": ["theirs"], "embeddings": [axis(0).tolist()], "metadatas": [None], "documents": ["text"]}
         assert (await client.post(f"{path}/{collection}/upsert", json=foreign)).status_code == 200
@@ -457,7 +457,7 @@ async def test_any_filter_on_many_rows_finds_all_that_it_should(
 @pytest.fixture
 async def crowded(server: ServerProcess, crowd: list[Document]) -> AsyncIterator[ChromaVectors]:
     """The crowd's vectors, written once."""
-    async with open_chroma_server(f"http://{server.host}:{server.port}", "crowd") as vectors:
+    async with open_chroma(f"http://{server.host}:{server.port}", "crowd") as vectors:
         if await vectors.count() < len(crowd):
             await put_all(vectors, crowd, unit_vectors(len(crowd), seed=3))
         yield vectors

@@ -16,7 +16,7 @@ from rag_context.errors import (
     ConfigurationError,
 )
 from rag_context.resilience.dependency import Dependency
-from rag_context.stores.chroma import ChromaVectors, open_chroma_dir, open_chroma_server
+from rag_context.stores.chroma import ChromaVectors, open_chroma
 from rag_context.testing import FakeEmbedder
 from tests.servers.chroma import chroma_server
 from tests.servers.faults import (
@@ -60,7 +60,7 @@ async def proxy(server: ServerProcess) -> AsyncIterator[FaultProxy]:
 @pytest.fixture
 async def vectors(proxy: FaultProxy) -> AsyncIterator[ChromaVectors]:
     """A collection with one document, behind the proxy."""
-    async with open_chroma_server(proxy.url(), "faults") as opened:
+    async with open_chroma(proxy.url(), "faults") as opened:
         await put(opened)
         yield opened
 
@@ -188,7 +188,7 @@ async def test_a_write_cut_off_anywhere_is_completed_by_writing_again(
 async def test_opening_needs_no_server_and_what_was_acknowledged_outlives_a_kill(tmp_path: Path) -> None:
     with chroma_server(folder=tmp_path) as server:
         server.kill()
-        async with open_chroma_server(f"http://{server.host}:{server.port}", "later") as vectors:
+        async with open_chroma(f"http://{server.host}:{server.port}", "later") as vectors:
             for work in (vectors.prepare(MODEL), search(vectors), vectors.ping(), vectors.clear()):
                 with pytest.raises(BackendUnavailableError):
                     await work
@@ -200,7 +200,7 @@ async def test_opening_needs_no_server_and_what_was_acknowledged_outlives_a_kill
 
 
 async def test_a_password_in_the_address_is_in_no_message() -> None:
-    async with open_chroma_server("http://user:p4ss@127.0.0.1:1/chroma", "faults") as vectors:
+    async with open_chroma("http://user:p4ss@127.0.0.1:1/chroma", "faults") as vectors:
         with pytest.raises(BackendUnavailableError) as caught:
             await search(vectors)
     assert "p4ss" not in str(caught.value)
@@ -210,13 +210,13 @@ async def test_a_password_in_the_address_is_in_no_message() -> None:
 async def test_what_is_no_address_cannot_work() -> None:
     for wrong in ("http://[::1", "http://host:port"):
         with pytest.raises(ConfigurationError, match=r"stores\.chroma_url"):
-            async with open_chroma_server(wrong, "faults"):
+            async with open_chroma(wrong, "faults"):
                 raise AssertionError(wrong)
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfff"])
 async def test_text_that_no_encoding_can_carry_is_rejected(server: ServerProcess, text: str) -> None:
-    async with open_chroma_server(f"http://{server.host}:{server.port}", "faults") as vectors:
+    async with open_chroma(f"http://{server.host}:{server.port}", "faults") as vectors:
         written = document("a", session_id=text)
         with pytest.raises(BackendRejectedError):
             await vectors.put(written, chunks_of(written), axis(0)[None])
@@ -227,7 +227,7 @@ async def test_text_that_no_encoding_can_carry_is_rejected(server: ServerProcess
 async def test_a_folder_that_is_broken_opens_and_works_once_it_is_repaired(tmp_path: Path) -> None:
     broken = tmp_path / "chroma.sqlite3"
     broken.write_bytes(b"not a database" * 500)
-    async with open_chroma_dir(tmp_path, "folder") as vectors:
+    async with open_chroma(tmp_path, "folder") as vectors:
         for work in (search(vectors), put(vectors), vectors.ping()):
             with pytest.raises(BackendUnavailableError):
                 await work
@@ -238,13 +238,13 @@ async def test_a_folder_that_is_broken_opens_and_works_once_it_is_repaired(tmp_p
 
 async def test_a_folder_that_can_never_be_one_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    async with open_chroma_dir(tmp_path / "file", "folder") as vectors:
+    async with open_chroma(tmp_path / "file", "folder") as vectors:
         with pytest.raises(BackendUnavailableError):
             await vectors.count()
 
 
 async def test_text_that_no_encoding_can_carry_is_rejected_by_a_folder(tmp_path: Path) -> None:
-    async with open_chroma_dir(tmp_path, "folder") as vectors:
+    async with open_chroma(tmp_path, "folder") as vectors:
         written = document("a", session_id="\ud800")
         with pytest.raises(BackendRejectedError):
             await vectors.put(written, chunks_of(written), axis(0)[None])

@@ -15,7 +15,7 @@ from qdrant_client import AsyncQdrantClient, models
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendRejectedError, ForeignDataError
-from rag_context.stores.chroma import ChromaVectors, open_chroma_server
+from rag_context.stores.chroma import ChromaVectors, open_chroma
 from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
 from rag_context.stores.sqlite import start_vectors
 from tests.servers.process import ServerProcess
@@ -130,7 +130,7 @@ def chroma_url(shared_chroma: ServerProcess) -> str:
 
 @pytest.fixture
 async def chroma(chroma_url: str, name: str) -> AsyncIterator[ChromaVectors]:
-    async with open_chroma_server(chroma_url, name) as opened:
+    async with open_chroma(chroma_url, name) as opened:
         yield opened
 
 

@@ -16,10 +16,12 @@ from typing import Any, TypeVar
 
 from rag_context.domain.documents import Json, Status
 from rag_context.errors import BackendError, InvalidInputError, NotFoundError
-from rag_context.ports.provider import Entry, ProviderHealth
+from rag_context.ports.provider import Collection, Entry, ProviderHealth
 
 _PLAIN = re.compile(r"[a-z0-9]|[a-z0-9][a-z0-9_-]{0,98}[a-z0-9]")
 _OTHER = re.compile(r"[^a-z0-9]+")
+
+_RECORDED = ("name", "metadata", "embedding_provider", "embedding_model", "dimension")
 
 _READABLE = 40
 """Characters of a name that is kept beside its digest."""
@@ -88,6 +90,20 @@ async def few_at_once(calls: Iterable[Awaitable[T]]) -> list[T]:
             return await call
 
     return await asyncio.gather(*map(limited, calls))
+
+
+def recorded(collection: Collection) -> dict[str, Any]:
+    """What the registry of an engine keeps of a collection. Stored data hangs on these names."""
+    created = collection.created.isoformat() if collection.created else None
+    return {name: getattr(collection, name) for name in _RECORDED} | {"created": created}
+
+
+def collection_from(record: Mapping[str, Any]) -> Collection:
+    """As it was `recorded`. Raises: KeyError, TypeError, ValueError."""
+    created = record.get("created")
+    labels = record.get("embedding_provider"), record.get("embedding_model")
+    dated = datetime.fromisoformat(created) if created else None
+    return Collection(record["name"], record["metadata"], *labels, dimension=record.get("dimension"), created=dated)
 
 
 def check_dimension(name: str, bound: int | None, dimension: int) -> None:

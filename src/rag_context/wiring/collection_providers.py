@@ -212,14 +212,11 @@ def _open_postgres(options: PostgresConfiguration) -> AbstractAsyncContextManage
 @asynccontextmanager
 async def _open_chroma(memory: str, options: ChromaConfiguration) -> AsyncIterator[Provider]:
     await asyncio.to_thread(import_module, "rag_context.stores.chroma.chroma_collections")
-    from rag_context.stores.chroma.chroma_collections import open_chroma_dir_collections, open_chroma_server_collections  # noqa: PLC0415  (only if used)
+    from rag_context.stores.chroma.chroma_collections import open_chroma_collections  # noqa: PLC0415  (only if used)
 
-    url, prefix, hidden = options.url or CHROMA_URL, options.prefix, [memory]
-    async with (
-        open_chroma_server_collections(url, prefix=prefix, timeout_s=options.timeout_s, hidden=hidden)
-        if options.folder is None
-        else open_chroma_dir_collections(options.folder, prefix=prefix, hidden=hidden)
-    ) as provider:
+    place = options.folder or options.url or CHROMA_URL
+    opened = open_chroma_collections(place, prefix=options.prefix, timeout_s=options.timeout_s, hidden=[memory])
+    async with opened as provider:
         yield provider
 
 

@@ -86,10 +86,10 @@ async def _qdrant(url: str, stores: StoreSettings) -> str:
 
 
 async def _chroma(url: str, stores: StoreSettings) -> str:
-    from rag_context.stores.chroma import open_chroma_server  # noqa: PLC0415  (an extra)
+    from rag_context.stores.chroma import open_chroma  # noqa: PLC0415  (an extra)
 
     version = str(await _get("Chroma", url.rstrip("/") + "/api/v2/version", {}))
-    async with open_chroma_server(url, stores.chroma_collection) as vectors:
+    async with open_chroma(url, stores.chroma_collection) as vectors:
         await vectors.require_own()
     return version
 

@@ -332,15 +332,11 @@ async def _open_vectors(settings: Settings) -> AsyncIterator[OpenGeneration]:
                 yield lambda generation: qdrant.sibling(name.format(generation)) if generation else qdrant
         case "chroma":
             await asyncio.to_thread(import_module, "rag_context.stores.chroma")
-            from rag_context.stores.chroma import open_chroma_dir, open_chroma_server  # noqa: PLC0415  (an extra)
+            from rag_context.stores.chroma import open_chroma  # noqa: PLC0415  (an extra)
 
-            if backends.chroma_dir is not None:
-                async with open_chroma_dir(backends.chroma_dir, backends.chroma_collection) as chroma:
-                    yield lambda generation: chroma.sibling(name.format(generation)) if generation else chroma
-            else:
-                url = _required(backends.chroma_url, "stores.chroma_url")
-                async with open_chroma_server(url, backends.chroma_collection) as chroma:
-                    yield lambda generation: chroma.sibling(name.format(generation)) if generation else chroma
+            place = backends.chroma_dir or _required(backends.chroma_url, "stores.chroma_url")
+            async with open_chroma(place, backends.chroma_collection) as chroma:
+                yield lambda generation: chroma.sibling(name.format(generation)) if generation else chroma
 
 
 def _required(value: str | None, name: str) -> str:

@@ -1,9 +1,9 @@
-"""Chroma as a vector store: `open_chroma_server` connects to a server, `open_chroma_dir` keeps one in this process.
+"""Chroma as a vector store: `open_chroma` connects to a server, or keeps one in this process over a folder.
 
-Either gives one object that fits both `ports.VectorStore` and `ports.VectorWriter`. Only the second needs Chroma's
-library, which it imports when it is called.
+It gives one object that fits both `ports.VectorStore` and `ports.VectorWriter`. Only a folder needs Chroma's library,
+which is imported then.
 """
 
-from rag_context.stores.chroma.chroma_vectors import ChromaVectors, open_chroma_dir, open_chroma_server
+from rag_context.stores.chroma.chroma_vectors import ChromaVectors, open_chroma
 
-__all__ = ["ChromaVectors", "open_chroma_dir", "open_chroma_server"]
+__all__ = ["ChromaVectors", "open_chroma"]

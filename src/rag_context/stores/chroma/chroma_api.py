@@ -1,20 +1,14 @@
 """The calls of Chroma, whether it runs as a server or inside this process, and what both of its users make of them."""
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
-
-if TYPE_CHECKING:
-    from rag_context.stores.chroma.folder import ChromaFolder
 
 COMPONENT = "vectors"
 
@@ -251,16 +245,3 @@ class RowComparison:
 
 def _order(near: Near) -> tuple[float, str]:
     return -near.cosine, near.id
-
-
-@asynccontextmanager
-async def open_folder(path: Path) -> "AsyncIterator[ChromaFolder]":
-    """A Chroma in this process, over a folder that its first call opens."""
-    async with aclosing(await asyncio.to_thread(_folder, path)) as folder:
-        yield folder
-
-
-def _folder(path: Path) -> "ChromaFolder":
-    from rag_context.stores.chroma.folder import ChromaFolder  # noqa: PLC0415  (it takes seconds)
-
-    return ChromaFolder(path)

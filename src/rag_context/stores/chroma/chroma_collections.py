@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -29,7 +29,7 @@ from rag_context.stores.chroma.collections_storage import (
     rows_of,
     size_of,
 )
-from rag_context.stores.chroma.server import TIMEOUT_S, ChromaServer
+from rag_context.stores.chroma.server import TIMEOUT_S, open_api
 from rag_context.stores.tokens import CAPABILITIES
 
 PREFIX = "rag-context"
@@ -38,21 +38,12 @@ T = TypeVar("T")
 
 
 @asynccontextmanager
-async def open_chroma_server_collections(
-    url: str, *, prefix: str = PREFIX, timeout_s: float = TIMEOUT_S, hidden: Sequence[str] = ()
+async def open_chroma_collections(
+    place: str | Path, *, prefix: str = PREFIX, timeout_s: float = TIMEOUT_S, hidden: Sequence[str] = ()
 ) -> AsyncIterator["ChromaCollections"]:
-    """The collections on a Chroma server, which need not be available yet. Raises: ConfigurationError."""
-    async with aclosing(ChromaServer(url, timeout_s)) as server:
-        yield ChromaCollections(server, prefix, hidden=hidden)
-
-
-@asynccontextmanager
-async def open_chroma_dir_collections(
-    path: Path, *, prefix: str = PREFIX, hidden: Sequence[str] = ()
-) -> AsyncIterator["ChromaCollections"]:
-    """The collections in a folder, in this process; the only one that may use the folder. Importing takes seconds."""
-    async with chroma_api.open_folder(path) as folder:
-        yield ChromaCollections(folder, prefix, path, hidden)
+    """The collections at a place, as `open_api` opens and raises it; a server need not be available yet."""
+    async with open_api(place, timeout_s) as api:
+        yield ChromaCollections(api, prefix, place if isinstance(place, Path) else None, hidden)
 
 
 class ChromaCollections:

@@ -1,7 +1,7 @@
 """Vectors in Chroma: exact under any filter, as long as its index finds what it should; and other programs' rows."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -18,31 +18,29 @@ from rag_context.ports.vector_checks import require_shape
 from rag_context.stores.chroma import chroma_api
 from rag_context.stores.chroma.filters import cheap_condition, condition, passes
 from rag_context.stores.chroma.payload import DOCUMENT_ID, OURS, REVISION, is_ours, passage_of, ref_of, rows_of
-from rag_context.stores.chroma.server import ChromaServer
+from rag_context.stores.chroma.server import open_api
 from rag_context.stores.engines import read_fields
 
 T = TypeVar("T")
 
 
 @asynccontextmanager
-async def open_chroma_server(url: str, collection: str) -> AsyncIterator["ChromaVectors"]:
-    """The collection on a server, which need not be available yet. Raises: ConfigurationError (address or name)."""
-    _check_name(collection)
-    async with aclosing(ChromaServer(url)) as server:
-        yield ChromaVectors(server, collection)
+async def open_chroma(place: str | Path, collection: str) -> AsyncIterator["ChromaVectors"]:
+    """The collection at a place, as `open_api` opens it; calls fail until that is available, and then work.
 
-
-@asynccontextmanager
-async def open_chroma_dir(path: Path, collection: str) -> AsyncIterator["ChromaVectors"]:
-    """The collection in a folder, in this process; the only one that may use the folder. Importing takes seconds.
-
-    Calls raise BackendError as long as the folder cannot be opened. Raises: ConfigurationError (the name).
+    Raises:
+        ConfigurationError: the address or the name cannot be used.
     """
-    _check_name(collection)
-    async with chroma_api.open_folder(path) as folder:
-        with suppress(errors.BackendError):
-            await folder.open(collection)
-        yield ChromaVectors(folder, collection)
+    if not chroma_api.NAME.fullmatch(collection):
+        raise errors.ConfigurationError(
+            f"stores.chroma_collection = {collection!r} is no name for a collection of Chroma: "
+            "3 to 512 letters, digits, dots, dashes and underscores, a letter or digit at either end."
+        )
+    async with open_api(place) as api:
+        if isinstance(place, Path):
+            with suppress(errors.BackendError):
+                await api.open(collection)
+        yield ChromaVectors(api, collection)
 
 
 class ChromaVectors:
@@ -311,23 +309,11 @@ def _wrong_dimension(vector: Vector, dimension: int | None) -> errors.BackendDat
     )
 
 
-def _check_name(collection: str) -> None:
-    if not chroma_api.NAME.fullmatch(collection):
-        raise errors.ConfigurationError(
-            f"stores.chroma_collection = {collection!r} is no name for a collection of Chroma: "
-            "3 to 512 letters, digits, dots, dashes and underscores, a letter or digit at either end."
-        )
-
-
 @asynccontextmanager
 async def open_other_rows(place: str | Path, collection: str) -> AsyncIterator["OtherRows"]:
     """Open a collection on a server (its address) or in a folder. Raises: ConfigurationError."""
-    if isinstance(place, Path):
-        async with chroma_api.open_folder(place) as folder:
-            yield OtherRows(folder, collection)
-        return
-    async with aclosing(ChromaServer(place)) as server:
-        yield OtherRows(server, collection)
+    async with open_api(place) as api:
+        yield OtherRows(api, collection)
 
 
 class OtherRows:

@@ -5,16 +5,14 @@ owner. So all documents are removed at once: with many rows that are only marked
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from uuid import uuid4
 
-from rag_context.domain.documents import Json
 from rag_context.errors import BackendDataError, BackendRejectedError
 from rag_context.ports.provider import Collection
 from rag_context.stores.chroma.chroma_api import COMPONENT, NAME, ChromaApi, CollectionInfo, Fields
-from rag_context.stores.engines import engine_name, unknown_collection
+from rag_context.stores.engines import collection_from, engine_name, recorded, unknown_collection
 
 _RECORD = "rag-context:collection"
 _OWNER = "rag-context:documents-of"
@@ -61,17 +59,8 @@ class ChromaCollectionRecord:
 
 def fields_of(collection: Collection, documents_name: str | None, owner: str | None = None) -> Fields:
     """A collection's record as fields; `documents_name` and `owner` as those of `ChromaCollectionRecord`."""
-    recorded = {
-        "name": collection.name,
-        "metadata": collection.metadata,
-        "embedding_provider": collection.embedding_provider,
-        "embedding_model": collection.embedding_model,
-        "dimension": collection.dimension,
-        "created": collection.created.isoformat() if collection.created else None,
-        "place": documents_name,
-        "owner": owner,
-    }
-    return {_RECORD: json.dumps(recorded, ensure_ascii=False)}
+    record = {**recorded(collection), "place": documents_name, "owner": owner}
+    return {_RECORD: json.dumps(record, ensure_ascii=False)}
 
 
 def is_ours(opened: CollectionInfo) -> bool:
@@ -86,22 +75,13 @@ def is_foreign(opened: CollectionInfo) -> bool:
 def record_of(opened: CollectionInfo) -> ChromaCollectionRecord:
     """The record of a collection that has one. Raises: BackendDataError (it cannot be read)."""
     try:
-        recorded = json.loads(opened.fields[_RECORD])
-        metadata: Mapping[str, Json] = dict(recorded["metadata"])
-        created = recorded["created"]
-        collection = Collection(
-            name=recorded["name"],
-            metadata=metadata,
-            embedding_provider=recorded["embedding_provider"],
-            embedding_model=recorded["embedding_model"],
-            dimension=recorded["dimension"],
-            created=datetime.fromisoformat(created) if created else None,
-        )
+        record = json.loads(opened.fields[_RECORD])
+        collection = collection_from({**record, "metadata": dict(record["metadata"])})
     except (KeyError, TypeError, ValueError) as error:
         message = f"The record of Chroma's collection {opened.name!r} cannot be read."
         raise BackendDataError(COMPONENT, message) from error
     return ChromaCollectionRecord(
-        opened.id, opened.name, collection, documents_name=recorded.get("place"), owner=recorded.get("owner")
+        opened.id, opened.name, collection, documents_name=record.get("place"), owner=record.get("owner")
     )
 
 

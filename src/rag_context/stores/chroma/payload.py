@@ -6,6 +6,7 @@ time in every search, and so that numbers and keys come back unchanged.
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from rag_context.domain import documents
 from rag_context.domain.search import ChunkRef, Passage
@@ -115,13 +116,7 @@ def _fields(document: documents.Document, chunk: documents.Chunk) -> Fields:
     metadata, span = document.metadata, chunk.span
     details = {
         "position": chunk.position,
-        "span": {
-            "start": span.start,
-            "end": span.end,
-            "start_line": span.start_line,
-            "end_line": span.end_line,
-            "heading": span.heading,
-        },
+        "span": asdict(span),
         "context": chunk.context,
         "title": document.title,
         INDEXED_AT: documents.microseconds(document.timestamp),

@@ -4,11 +4,14 @@ Its own client library is not used here: it needs the server to be there when it
 servers, and answers what it does not know with a bare `Exception` that repeats the body.
 """
 
+import asyncio
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx2
 import numpy as np
@@ -18,6 +21,9 @@ from rag_context._version import __version__
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendRejectedError, BackendTimeoutError, BackendUnavailableError, ConfigurationError
 from rag_context.stores.chroma import chroma_api
+
+if TYPE_CHECKING:
+    from rag_context.stores.chroma.folder import ChromaFolder
 
 CONNECT_S = 5.0
 TIMEOUT_S = 30.0
@@ -245,3 +251,20 @@ def _encoded(vectors: Matrix | None, limits: _Limits) -> list[str] | list[list[f
 def _seconds(response: httpx2.Response) -> float | None:
     problem = response.headers.get("Retry-After", "")
     return float(problem) if problem.isdecimal() else None
+
+
+@asynccontextmanager
+async def open_api(place: str | Path, timeout_s: float = TIMEOUT_S) -> AsyncIterator[chroma_api.ChromaApi]:
+    """Chroma on a server (its address), or in this process over a folder, which its first call opens.
+
+    The folder may be used by no other. Importing its library takes some seconds. Raises: ConfigurationError.
+    """
+    opened = ChromaServer(place, timeout_s) if isinstance(place, str) else await asyncio.to_thread(_folder, place)
+    async with aclosing(opened):
+        yield opened
+
+
+def _folder(path: Path) -> "ChromaFolder":
+    from rag_context.stores.chroma.folder import ChromaFolder  # noqa: PLC0415  (it takes seconds)
+
+    return ChromaFolder(path)

@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias
 from uuid import UUID, uuid4, uuid5
@@ -20,18 +19,14 @@ from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Collection, Entry
-from rag_context.stores.engines import FLOAT_CHARS, engine_name, unknown_collection
+from rag_context.stores.engines import FLOAT_CHARS, collection_from, engine_name, recorded, unknown_collection
 from rag_context.stores.qdrant.qdrant_api import ORDERING, QdrantConnection
 from rag_context.stores.qdrant.qdrant_errors import COMPONENT, NoCollectionError, NoPointError
 from rag_context.stores.tokens import And, AnyOf, Condition, NoneOf, Or, Range, numbers_of, tokens_of
 
-_NAME = "name"
 _STORAGE = "home"
 _METADATA = "metadata"
-_PROVIDER = "embedding_provider"
-_MODEL = "embedding_model"
 _DIMENSION = "dimension"
-_CREATED = "created"
 
 REGISTRY = "-catalogue"
 """The suffix of a registry's name, after its prefix."""
@@ -102,16 +97,9 @@ class CollectionRegistry:
         return record
 
     async def add(self, collection: Collection) -> None:
-        payload = {
-            _NAME: collection.name,
-            _STORAGE: f"{engine_name(self._prefix, collection.name)}.{uuid4().hex}",
-            _METADATA: _texts(collection.metadata),
-            _PROVIDER: collection.embedding_provider,
-            _MODEL: collection.embedding_model,
-            _DIMENSION: collection.dimension,
-            _CREATED: collection.created.isoformat() if collection.created else None,
-        }
-        kept = {key: value for key, value in payload.items() if value is not None}
+        storage = f"{engine_name(self._prefix, collection.name)}.{uuid4().hex}"
+        record = {**recorded(collection), _METADATA: _texts(collection.metadata), _STORAGE: storage}
+        kept = {key: value for key, value in record.items() if value is not None}
         point = models.PointStruct(id=point_id(collection.name), vector=[1.0], payload=kept)
         try:
             await self._connection.upsert([point])
@@ -171,16 +159,8 @@ class CollectionRegistry:
 def _record(payload: Mapping[str, Any] | None) -> CollectionRecord:
     payload = payload or {}
     try:
-        created = payload.get(_CREATED)
-        collection = Collection(
-            name=payload[_NAME],
-            metadata={key: json.loads(text) for key, text in payload[_METADATA].items()},
-            embedding_provider=payload.get(_PROVIDER),
-            embedding_model=payload.get(_MODEL),
-            dimension=payload.get(_DIMENSION),
-            created=datetime.fromisoformat(created) if created else None,
-        )
-        return CollectionRecord(collection, payload[_STORAGE])
+        metadata = {key: json.loads(text) for key, text in payload[_METADATA].items()}
+        return CollectionRecord(collection_from({**payload, _METADATA: metadata}), payload[_STORAGE])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BackendDataError(COMPONENT, "A record in Qdrant's registry of collections cannot be read.") from error
 

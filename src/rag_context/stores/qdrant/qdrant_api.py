@@ -4,9 +4,10 @@ import asyncio
 import math
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypedDict, TypeVar, Unpack
 
 import httpx
 import numpy as np
@@ -35,6 +36,8 @@ PAGE = 1000
 ORDERING = models.WriteOrdering.MEDIUM
 """Writes go through one replica of a shard at a time, so that two writers leave all replicas the same; should it fail,
 another one takes its place. (`strong` would reject writes meanwhile.)"""
+
+TIMEOUT_S = 30.0
 
 _TRIES = 3
 """How often a write is repeated that the server accepted without confirming that it was applied."""
@@ -202,35 +205,42 @@ class QdrantConnection:
         return (await self.call(call)).points
 
 
-def connect(
-    url: str,
-    collection: str,
-    *,
-    api_key: str | None,
-    transport: Transport,
-    grpc_port: int,
-    timeout_s: float,
-    consistency: Consistency = "one",
-) -> QdrantConnection:
+class QdrantOptions(TypedDict, total=False):
+    """How a server is reached; the key, where it needs one, and which replicas a read compares."""
+
+    api_key: str | None
+    transport: Transport
+    grpc_port: int
+    timeout_s: float
+    consistency: Consistency
+
+
+@asynccontextmanager
+async def connected(url: str, collection: str, **options: Unpack[QdrantOptions]) -> AsyncIterator[QdrantConnection]:
     """A connection that is made with the first call; nothing is sent to the server here. Raises: ConfigurationError."""
     if not collection or len(collection) > _LONGEST_NAME or collection in (".", "..") or _FORBIDDEN & set(collection):
         raise ConfigurationError(
             f"Qdrant cannot have a collection named {collection!r}: choose another stores.qdrant_collection."
         )
     try:
-        client = _client(url, api_key, transport, grpc_port, timeout_s)
+        timeout_s, consistency = options.get("timeout_s", TIMEOUT_S), options.get("consistency", "one")
         read_consistency = None if consistency == "one" else models.ReadConsistencyType(consistency)
-        return QdrantConnection(client, collection, timeout_s, read_consistency)
+        connection = QdrantConnection(_client(url, timeout_s, options), collection, timeout_s, read_consistency)
     except ValueError:  # which repeats the address, and a password in it
         message = "stores.qdrant_url (a connection's url) is not an address that Qdrant can be reached at."
         raise ConfigurationError(message) from None
+    try:
+        yield connection
+    finally:
+        await connection.client.close()
 
 
-def _client(url: str, api_key: str | None, transport: Transport, grpc_port: int, timeout_s: float) -> AsyncQdrantClient:
+def _client(url: str, timeout_s: float, options: QdrantOptions) -> AsyncQdrantClient:
+    api_key = options.get("api_key")
     return AsyncQdrantClient(
         url=url,
-        prefer_grpc=transport == "grpc",
-        grpc_port=grpc_port,
+        prefer_grpc=options.get("transport") == "grpc",
+        grpc_port=options.get("grpc_port", 6334),
         # Whole seconds only; `QdrantConnection.call` keeps the exact time.
         timeout=math.ceil(timeout_s),
         # The key as a header: given as a key, it makes the client print a warning on every plain connection.

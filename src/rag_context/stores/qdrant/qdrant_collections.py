@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Unpack
 
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Json
@@ -12,32 +13,20 @@ from rag_context.domain.vectors import Matrix, Vector
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.stores.engines import check_distinct, few_at_once, timed_health, unknown_collection
 from rag_context.stores.qdrant.collection_records import REGISTRY, CollectionRecord, CollectionRegistry, points_of
-from rag_context.stores.qdrant.qdrant_api import QdrantConnection, Transport, connect
+from rag_context.stores.qdrant.qdrant_api import QdrantConnection, QdrantOptions, connected
 from rag_context.stores.qdrant.stored_collections import CollectionStorage, ForeignCollection
 from rag_context.stores.tokens import CAPABILITIES
 
 PREFIX = "rag-context"
-TIMEOUT_S = 30.0
 
 
 @asynccontextmanager
 async def open_qdrant_collections(
-    url: str,
-    *,
-    prefix: str = PREFIX,
-    api_key: str | None = None,
-    transport: Transport = "http",
-    grpc_port: int = 6334,
-    timeout_s: float = TIMEOUT_S,
-    hidden: Sequence[str] = (),
+    url: str, *, prefix: str = PREFIX, hidden: Sequence[str] = (), **options: Unpack[QdrantOptions]
 ) -> AsyncIterator["QdrantCollections"]:
     """The collections on a Qdrant server, which need not be available yet. Raises: ConfigurationError."""
-    registry = f"{prefix}{REGISTRY}"
-    connection = connect(url, registry, api_key=api_key, transport=transport, grpc_port=grpc_port, timeout_s=timeout_s)
-    try:
+    async with connected(url, f"{prefix}{REGISTRY}", **options) as connection:
         yield QdrantCollections(connection, prefix, hidden)
-    finally:
-        await connection.client.close()
 
 
 class QdrantCollections:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Collection, Iterator, Sequ
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib.metadata import version
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from qdrant_client import models
 from qdrant_client.common.version_check import is_compatible
@@ -22,8 +22,6 @@ from rag_context.stores.qdrant import points, qdrant_api
 from rag_context.stores.qdrant.filters import conditions
 from rag_context.stores.qdrant.qdrant_errors import COMPONENT, NoCollectionError
 from rag_context.stores.qdrant.vector_collection import CollectionPlan, VectorCollection
-
-TIMEOUT_S = 30.0
 
 _BATCH = 100
 _HEAVY = 250
@@ -44,29 +42,11 @@ logger = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def open_qdrant(
-    url: str,
-    plan: CollectionPlan,
-    *,
-    api_key: str | None = None,
-    transport: qdrant_api.Transport = "http",
-    grpc_port: int = 6334,
-    timeout_s: float = TIMEOUT_S,
-    consistency: qdrant_api.Consistency = "one",
+    url: str, plan: CollectionPlan, **options: Unpack[qdrant_api.QdrantOptions]
 ) -> AsyncIterator["QdrantVectors"]:
     """The vectors that a Qdrant server holds, which need not be available yet. Raises: ConfigurationError."""
-    connection = qdrant_api.connect(
-        url,
-        plan.name,
-        api_key=api_key,
-        transport=transport,
-        grpc_port=grpc_port,
-        timeout_s=timeout_s,
-        consistency=consistency,
-    )
-    try:
+    async with qdrant_api.connected(url, plan.name, **options) as connection:
         yield QdrantVectors(connection, plan)
-    finally:
-        await connection.client.close()
 
 
 class QdrantVectors(VectorCollection):
@@ -254,16 +234,11 @@ def _batches(items: Sequence[T], size: int) -> Iterator[list[T]]:
 
 @asynccontextmanager
 async def open_other_points(
-    url: str, collection: str, *, api_key: str | None, transport: qdrant_api.Transport, grpc_port: int
+    url: str, collection: str, **options: Unpack[qdrant_api.QdrantOptions]
 ) -> AsyncIterator["OtherPoints"]:
     """Open a collection for reading. Raises: ConfigurationError (the address, or the name)."""
-    connection = qdrant_api.connect(
-        url, collection, api_key=api_key, transport=transport, grpc_port=grpc_port, timeout_s=TIMEOUT_S
-    )
-    try:
+    async with qdrant_api.connected(url, collection, **options) as connection:
         yield OtherPoints(connection)
-    finally:
-        await connection.client.close()
 
 
 class OtherPoints:
