@@ -10,13 +10,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from rag_context import errors
-from rag_context.collections.registry import sentence_of
+from rag_context.collections.registry import examined
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Status
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
@@ -24,7 +23,6 @@ from rag_context.domain.where import matches
 from rag_context.ingest.text_vectors import SLICE, SLICE_S
 from rag_context.ports.models import Embedder
 from rag_context.ports.provider import BulkCalls, Entry, Provider, ProviderHealth, Switching
-from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 
 logger = logging.getLogger(__name__)
@@ -161,7 +159,11 @@ class ProviderConnection:
 
     async def health(self) -> ProviderHealth:
         """Check the provider now; never raises."""
-        return await examined(self.opened, self._clock)
+
+        async def ask() -> ProviderHealth:
+            return await (await self.opened()).health()
+
+        return await examined(ask, PROBE_S, self._clock)
 
     async def close(self) -> None:
         """Close the provider, if it was opened."""
@@ -226,22 +228,6 @@ async def closing(connections: Connections) -> AsyncIterator[Connections]:
     finally:
         for connection in reversed(list(connections.values())):
             await connection.close()
-
-
-async def examined(provider: Callable[[], Awaitable[Provider]], clock: Callable[[], float]) -> ProviderHealth:
-    """Check the health of a provider, within a timeout; never raises."""
-    started = clock()
-
-    async def ask() -> ProviderHealth:
-        return await (await provider()).health()
-
-    try:
-        return await Deadline.after(PROBE_S, clock).bound("provider", ask())
-    except errors.BackendError as failure:
-        error = str(failure)
-    except Exception as failure:  # noqa: BLE001  (a plug-in may raise anything)
-        error = f"It failed: {sentence_of(failure)}."
-    return ProviderHealth(Status.UNAVAILABLE, datetime.now(UTC), (clock() - started) * 1000.0, error=error)
 
 
 class _OpenProvider:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,7 +16,7 @@ from rag_context.api.operations import collections as operations
 from rag_context.collections.provider_connections import Connections
 from rag_context.collections.registry import ProviderRegistry, Registered, probe
 from rag_context.errors import FieldError, InvalidInputError, NotFoundError
-from rag_context.ports.provider import Capabilities, ProviderHealth
+from rag_context.ports.provider import ProviderHealth
 
 _PATH_FORMAT = re.compile(r'"format": "(file-|directory-)?path"')
 
@@ -119,25 +119,16 @@ class ProviderService:
 
     def _described(self, registered: Registered) -> providers.ProviderResponse:
         connections = self._connections.values()
+        capabilities = providers.CapabilitiesResponse(**asdict(registered.capabilities))
         return providers.ProviderResponse(
             name=registered.name,
             title=registered.title,
             available=registered.available,
             reason=registered.reason,
-            capabilities=_capabilities(registered.capabilities) if registered.available else None,
+            capabilities=capabilities if registered.available else None,
             connection_schema=registered.connection_schema() or None,
             connections=[one.id for one in connections if one.provider == registered.name],
         )
-
-
-def _capabilities(capabilities: Capabilities) -> providers.CapabilitiesResponse:
-    return providers.CapabilitiesResponse(
-        collections=capabilities.collections,
-        search=capabilities.search,
-        embeddings=capabilities.embeddings,
-        metadata_filtering=capabilities.metadata_filtering,
-        scanned_operators=list(capabilities.scanned_operators),
-    )
 
 
 def _reject_paths(schema: Mapping[str, Any], configuration: Mapping[str, object]) -> None:

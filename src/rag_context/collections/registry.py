@@ -6,7 +6,7 @@ A plug-in is one object, a `ProviderKind`, that a distribution names as an entry
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -226,10 +226,22 @@ async def probe(
     clock: Callable[[], float] = perf_counter,
 ) -> ProviderHealth:
     """Open a provider, check its health, and close it, within a timeout; failures are part of the result."""
+
+    async def ask() -> ProviderHealth:
+        async with registered.open(configuration) as provider:
+            return await provider.health()
+
+    return await examined(ask, timeout_s, clock)
+
+
+async def examined(
+    ask: Callable[[], Awaitable[ProviderHealth]], timeout_s: float, clock: Callable[[], float]
+) -> ProviderHealth:
+    """The health of a provider; never raises: a failure, and no answer within `timeout_s`, are part of the result."""
     checked, started = datetime.now(UTC), clock()
     try:
-        async with asyncio.timeout(timeout_s), registered.open(configuration) as provider:
-            return await provider.health()
+        async with asyncio.timeout(timeout_s):
+            return await ask()
     except TimeoutError:
         error = f"It did not answer within {timeout_s:g} s."
     except RagContextError as failure:
