@@ -9,12 +9,14 @@ when it was last used.
 import asyncio
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Hashable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, TypeVar
+
+from cachetools import TTLCache
 
 from rag_context.domain.callers import CallerId
 from rag_context.domain.documents import ProjectRecord, Tenant, utc_now
@@ -38,58 +40,30 @@ NOTE_EVERY_S = 60.0
 """Times of use are written to the registry at most this often."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    activation: Activation
-    used_s: float
+class _Recent(TTLCache[Key, Activation]):
+    """The activations that were used last; reading counts as use."""
 
-
-class _Recent(Generic[Key]):
-    """The activations that were used last, at most `limit`; reading counts as use."""
-
-    def __init__(self, limit: int, clock: Callable[[], float]) -> None:
-        self._entries: OrderedDict[Key, _Work] = OrderedDict()
-        self._limit = limit
-        self._clock = clock
-
-    def put(self, key: Key, activation: Activation) -> None:
-        self._entries[key] = _Work(activation, self._clock())
-        self._entries.move_to_end(key)
-        if len(self._entries) > self._limit:
-            self._entries.popitem(last=False)
-
-    def get(self, key: Key) -> Activation | None:
-        self._drop_idle()
-        work = self._entries.get(key)
-        if work is None:
-            return None
-        self.put(key, work.activation)
-        return work.activation
-
-    def all(self) -> tuple[Activation, ...]:
-        self._drop_idle()
-        return tuple(work.activation for work in self._entries.values())
+    def used(self, key: Key) -> Activation | None:
+        activation = self.get(key)
+        if activation is not None:
+            self[key] = activation  # its time begins again
+        return activation
 
     def replace(self, before: Tenant, after: Activation | None) -> None:
-        for key in [key for key, work in self._entries.items() if work.activation.tenant == before]:
+        """Replace the activations of a tenant by another one; None deletes them."""
+        for key in [key for key, activation in self.items() if activation.tenant == before]:
             if after is None:
-                del self._entries[key]
+                del self[key]
             else:
-                self._entries[key] = replace(self._entries[key], activation=after)
-
-    def _drop_idle(self) -> None:
-        # The least recently used is first, because `put` moves an entry to the end.
-        oldest_s = self._clock() - IDLE_S
-        while self._entries and next(iter(self._entries.values())).used_s < oldest_s:
-            self._entries.popitem(last=False)
+                self[key] = after
 
 
 class Activations:
     """The activations of all callers of this process. Bounded in number and in time without use."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._sessions: _Recent[str] = _Recent(MAX_SESSIONS, clock)
+        self._recent: Callable[[int], _Recent[Any]] = partial(_Recent, ttl=IDLE_S, timer=clock)
+        self._sessions: _Recent[str] = self._recent(MAX_SESSIONS)
         self._handles: dict[str | None, _Recent[str]] = {}
         """Handles by key: no key can use another's handle, and none can displace another's."""
         self._keys: dict[str, _Recent[Tenant]] = {}
@@ -97,18 +71,18 @@ class Activations:
     def note(self, caller: CallerId, activation: Activation) -> str:
         """Record an activation of a caller; returns its handle."""
         handle = secrets.token_urlsafe(_HANDLE_BYTES)
-        self._handles.setdefault(caller.key, _Recent(MAX_HANDLES, self._clock)).put(handle, activation)
+        self._handles.setdefault(caller.key, self._recent(MAX_HANDLES))[handle] = activation
         if caller.session is not None:
-            self._sessions.put(caller.session, activation)
+            self._sessions[caller.session] = activation
         elif caller.key is not None:
-            self._keys.setdefault(caller.key, _Recent(MAX_HANDLES, self._clock)).put(activation.tenant, activation)
+            self._keys.setdefault(caller.key, self._recent(MAX_HANDLES))[activation.tenant] = activation
         return handle
 
     def of(self, caller: CallerId, handle: str | None = None) -> tuple[Activation, ...]:
         """The activations of a caller: one, none, or several of a key. Raises: ProjectNotActivatedError."""
         if handle is not None:
             own = self._handles.get(caller.key)
-            activation = None if own is None else own.get(handle)
+            activation = None if own is None else own.used(handle)
             if activation is None:
                 raise ProjectNotActivatedError(
                     "This activation is unknown or has expired: call activate_project again and send the activation "
@@ -116,12 +90,12 @@ class Activations:
                 )
             return (activation,)
         if caller.session is not None:
-            found = self._sessions.get(caller.session)
+            found = self._sessions.used(caller.session)
             return () if found is None else (found,)
         keyed = self._keys.get(caller.key) if caller.key is not None else None
-        several = () if keyed is None else keyed.all()
+        several = () if keyed is None else tuple(keyed.values())
         if keyed is not None and len(several) == 1:
-            keyed.get(several[0].tenant)  # counts as use, so that it does not expire
+            keyed.used(several[0].tenant)  # so that it does not expire
         return several
 
     def replace(self, before: Tenant, after: Activation | None) -> None:
@@ -129,11 +103,9 @@ class Activations:
         for recent in (self._sessions, *self._handles.values()):
             recent.replace(before, after)
         for keyed in self._keys.values():
-            if any(each.tenant == before for each in keyed.all()):
-                # The entry's own key is the tenant, so it gets another one.
-                keyed.replace(before, None)
-                if after is not None:
-                    keyed.put(after.tenant, after)
+            # The entry's own key is the tenant, so it gets another one.
+            if keyed.pop(before, None) is not None and after is not None:
+                keyed[after.tenant] = after
 
 
 class ProjectRecords:

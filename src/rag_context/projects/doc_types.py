@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError
@@ -101,7 +101,14 @@ class DocTypes:
         # The longest folder first, so that the innermost decides; of equal ones the project's own.
         by_depth = sorted(infos, key=lambda info: (-len(info.folder), not info.custom))
         self._folders = [(info.folder, info.name) for info in by_depth]
-        self._validators: dict[str, Validator] = {info.name: _validator(info.schema) for info in infos if info.schema}
+        # They fetch no references, and match patterns in linear time.
+        self._validators: dict[str, Any] = {
+            info.name: _Bounded(
+                dict(info.schema), registry=Registry(), format_checker=Draft202012Validator.FORMAT_CHECKER
+            )
+            for info in infos
+            if info.schema
+        }
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -228,25 +235,11 @@ def _joined(expected: object) -> str:
     return ", ".join(str(each) for each in expected) if isinstance(expected, list) else str(expected)
 
 
-class Validator(Protocol):
-    """Applies one schema."""
-
-    def iter_errors(self, instance: object) -> Iterable[ValidationError]: ...
-
-
-def _validator(schema: Mapping[str, Json]) -> Validator:
-    """A validator that fetches no references and matches patterns in linear time; for `_errors`."""
-    validator: Validator = _Bounded(
-        dict(schema), registry=Registry(), format_checker=Draft202012Validator.FORMAT_CHECKER
-    )
-    return validator
-
-
-def _errors(validator: Validator, front_matter: Mapping[str, Json]) -> list[ValidationError]:
+def _errors(validator: Any, front_matter: Mapping[str, Json]) -> list[ValidationError]:
     """The errors of a front matter by a schema, sorted by path. Raises: TooManyStepsError, TooDeepError."""
     size = len(json.dumps(front_matter)) + 1
     _work.set(_SchemaWork(min(MAX_STEPS, max(MAX_STEPS // 50, MAX_MESSAGE_BYTES // size))))
-    errors = validator.iter_errors(dict(front_matter))
+    errors: Iterable[ValidationError] = validator.iter_errors(dict(front_matter))
     return sorted(errors, key=lambda error: list(map(str, error.absolute_path)))
 
 

@@ -69,7 +69,7 @@ class _LinkReader:
         document = await self._documents.get(document_id)
         if document is None:
             return ()
-        found = await asyncio.to_thread(_links_of, document.content)
+        found = await asyncio.to_thread(links, document.content[text_start(document.content) :])
         self._cache[(document_id, document.content_hash)] = found
         return found
 
@@ -319,10 +319,6 @@ def _requested(path: str, folder: str) -> Iterator[str]:
     yield from reference_candidates(path, "", name)
     if name and path.startswith(f"{name}/"):
         yield from reference_candidates(path.removeprefix(f"{name}/"), "", name)
-
-
-def _links_of(content: str) -> tuple[str, ...]:
-    return links(content[text_start(content) :])
 
 
 def _reference(path: str, document: ProjectDocument) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ by one, so that a large document costs no more than a small one.
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -300,36 +300,26 @@ def _density(made: assembly.Rendered) -> float:
     return max(1, len(made.text)) / max(1, made.tokens)
 
 
-def _runs(passages: Sequence[Passage]) -> Iterator[list[Passage]]:
-    """Groups of consecutive passages."""
-    run: list[Passage] = []
-    for passage in passages:
-        if run and passage.chunk.position != run[-1].chunk.position + 1:
-            yield run
-            run = []
-        run.append(passage)
-    if run:
-        yield run
-
-
 def _parts(kept: Mapping[int, Passage]) -> list[Quote]:
-    """The selected passages of a document as the stretches of its text that they make up."""
-    return [_part(run) for run in _runs([kept[position] for position in sorted(kept)])]
+    """The selected passages of a document as the stretches of its text that they make up; overlaps count once."""
+    parts: list[Quote] = []
+    end = 0
+    for position in sorted(kept):
+        chunk, span = kept[position].chunk, kept[position].chunk.span
+        if parts and position - 1 in kept:
+            before = parts.pop()
+            text = before.text + chunk.text[max(0, end - span.start) :]
+            parts.append(replace(before, text=text, end_line=span.end_line))
+        else:
+            parts.append(Quote(chunk.text, span.heading, span.start_line, span.end_line))
+            end = span.start
+        end = max(end, span.end)
+    return parts
 
 
 def _around(parts: Sequence[Quote]) -> str:
     """What an excerpt has beside the text of its parts."""
     return "\n".join([*map(_head, parts), *[GAP] * (len(parts) - 1)])
-
-
-def _part(run: Sequence[Passage]) -> Quote:
-    """Consecutive passages as one text; overlaps are included once."""
-    text, end = "", run[0].chunk.span.start
-    for passage in run:
-        chunk = passage.chunk
-        text += chunk.text[max(0, end - chunk.span.start) :]
-        end = max(end, chunk.span.end)
-    return Quote(text, run[0].chunk.span.heading, run[0].chunk.span.start_line, run[-1].chunk.span.end_line)
 
 
 def _head(quote: Quote) -> str:

@@ -58,12 +58,8 @@ class Match:
 def boost_of(level: records.PromotionLevel, boosts: records.PromotionBoosts | None) -> float:
     if boosts is None:
         return 0.0
-    match level:
-        case records.PromotionLevel.CRITICAL:
-            return boosts.critical
-        case records.PromotionLevel.IMPORTANT:
-            return boosts.important
-    return 0.0
+    by_level = {records.PromotionLevel.CRITICAL: boosts.critical, records.PromotionLevel.IMPORTANT: boosts.important}
+    return by_level.get(level, 0.0)
 
 
 def best_first(matches: Sequence[Match]) -> tuple[Match, ...]:

@@ -207,7 +207,7 @@ class ProjectFollower:
 
         for follower in self._followers:
             follower.first.add_done_callback(self._note_first)
-            self._run(follower.run(both if follower is self._followers[0] else _ignore_progress))
+            self._run(follower.run(both if follower is self._followers[0] else sync.no_progress))
         if not self.activation.branch_is_given:
             self._run(self._watch_branch())
         self._run(self._watch_rules())
@@ -354,7 +354,3 @@ def _branch(root: Path) -> str | None:
         return current_branch(root)
     except InvalidInputError:
         return None
-
-
-def _ignore_progress(_progress: sync.SyncProgress) -> None:
-    """The progress of external documents is not reported."""

@@ -5,13 +5,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from rag_context.api import projects as wire
 from rag_context.api.handlers import CallContext, OnProgress, performs
 from rag_context.api.operations import projects as operations
-from rag_context.api.projects import DocType, ListedProject, TypeCount
+from rag_context.api.projects import DocType, TypeCount
 from rag_context.domain.documents import ProjectRecord, Tenant, utc_now
 from rag_context.domain.search import Filter
 from rag_context.errors import FieldError, InvalidInputError
@@ -192,13 +192,23 @@ class ProjectService:
         for tenant in sorted(await self._projects.tenants.known(), key=lambda each: (each.project, each.branch)):
             if bounds is not None and not bounds.has(tenant):
                 continue
-            record = records.get(tenant)
-            gone = await asyncio.to_thread(why_gone, record) if record is not None else None
-            documents = len(await self._documents.matching(Filter(tenant), MAX_COUNTED))
-            is_followed = self._projects.state(tenant) is not None
-            project = StoredProject(tenant, record, gone, documents, is_followed=is_followed)
-            listed.append(listed_project(project, self._resolver.behind(tenant), self._grace, self._now()))
+            listed.append(await self._listed(tenant, records.get(tenant)))
         return wire.ListProjectsResponse(projects=listed)
+
+    async def _listed(self, tenant: Tenant, record: ProjectRecord | None) -> wire.ListedProject:
+        gone, end = None, None
+        if record is not None and (gone := await asyncio.to_thread(why_gone, record)) is not None:
+            end = removal_time(record.gone_since or self._now(), record, self._grace)
+        return wire.ListedProject(
+            **project_requests.tenant_fields(tenant),
+            documents=len(await self._documents.matching(Filter(tenant), MAX_COUNTED)),
+            last_used=record.last_used if record is not None else None,
+            path=record.root if record is not None else None,
+            exists=gone is None if record is not None else None,
+            followed=self._projects.state(tenant) is not None,
+            removed_after=end,
+            warnings=[*([gone] if gone is not None else []), *self._resolver.behind(tenant)],
+        )
 
     async def _files_of(self, request: wire.InProjectRequest, context: CallContext) -> Activation:
         """The project whose files a request is about, on the branch that is checked out now."""
@@ -264,33 +274,6 @@ def doc_types(infos: Sequence[DocTypeInfo], counts: Mapping[str, int]) -> list[D
             )
         )
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class StoredProject:
-    """A stored project; `gone` says why its files no longer exist, None if they exist."""
-
-    tenant: Tenant
-    record: ProjectRecord | None
-    gone: str | None
-    documents: int
-    is_followed: bool
-
-
-def listed_project(stored: StoredProject, behind: Sequence[str], grace: timedelta, now: datetime) -> ListedProject:
-    """An entry of the list of all projects."""
-    record, gone = stored.record, stored.gone
-    end = None if record is None or gone is None else removal_time(record.gone_since or now, record, grace)
-    return ListedProject(
-        **project_requests.tenant_fields(stored.tenant),
-        documents=stored.documents,
-        last_used=record.last_used if record is not None else None,
-        path=record.root if record is not None else None,
-        exists=gone is None if record is not None else None,
-        followed=stored.is_followed,
-        removed_after=end,
-        warnings=[*([gone] if gone is not None else []), *behind],
-    )
 
 
 MAX_WARNINGS = 100

@@ -5,9 +5,10 @@ label's warnings say so.
 """
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
@@ -54,59 +55,50 @@ class RetrievalDependencies:
     now: Callable[[], datetime] = utc_now
 
 
+@dataclass(slots=True)
 class Run:
     """One retrieval."""
 
-    def __init__(
-        self,
-        dependencies: RetrievalDependencies,
-        options: RetrievalOptions,
-        deadline: Deadline,
-        lookup: DocumentList,
-        query: Query | None,
-        answer: Answer | None,
-        warnings: list[str],
-    ) -> None:
-        self._dependencies = dependencies
-        self._options = options
-        self._deadline = deadline
-        self._lookup = lookup
-        self._query = query
-        self._answer = answer
-        self._warnings = warnings
-        self._texts: dict[str, Text] = {}
+    dependencies: RetrievalDependencies
+    options: RetrievalOptions
+    deadline: Deadline
+    lookup: DocumentList
+    query: Query | None
+    answer: Answer | None
+    warnings: list[str]
+    texts: dict[str, Text] = field(default_factory=dict)
 
     async def find(self, aside: Collection[str] = ()) -> finding.FoundDocuments:
         """Find the relevant documents; those `aside` are in the context anyway and do not count as results."""
-        if self._query is None or self._answer is None:
+        if self.query is None or self.answer is None:
             return finding.FoundDocuments((), Answer((), Level.PRIMARY, {}, 0))
         return await finding.find(
-            self._dependencies.search,
-            self._query,
-            self._options,
-            self._deadline,
-            first=self._answer,
-            lookup=self._lookup,
+            self.dependencies.search,
+            self.query,
+            self.options,
+            self.deadline,
+            first=self.answer,
+            lookup=self.lookup,
             aside=aside,
         )
 
     def critical(self) -> list[ProjectDocument]:
         """The critical documents that every context of these options begins with."""
-        options = self._options
+        options = self.options
         if options.include_critical is CriticalInclusion.NEVER or not finding.lets_through(
             options, PromotionLevel.CRITICAL
         ):
             return []
         return [
             document
-            for document in self._lookup.critical()
+            for document in self.lookup.critical()
             if (not options.doc_types or document.doc_type in options.doc_types) and self._is_covered(document)
         ]
 
     async def links(self, sources: Sequence[ProjectDocument], passed: Collection[str] = ()) -> list[Link]:
         """The documents that `sources` link to, as far as half of the remaining time allows to find them."""
-        options = self._options
-        half = self._deadline.sooner(self._deadline.remaining_s / 2.0)
+        options = self.options
+        half = self.deadline.sooner(self.deadline.remaining_s / 2.0)
         if options.max_link_depth <= 0 or options.max_linked_docs <= 0:
             return []
         return await follow(
@@ -154,10 +146,10 @@ class Run:
 
     async def _scored(self, listed: Sequence[ProjectDocument], found: Answer) -> dict[str, finding.Match]:
         """Critical documents that the answer has no place for, or that are below the threshold, by id."""
-        if not listed or self._query is None or found.level is not Level.PRIMARY:
+        if not listed or self.query is None or found.level is not Level.PRIMARY:
             return {}
         matches = await finding.find_critical(
-            self._dependencies.search, self._query, self._options, self._deadline, self._lookup
+            self.dependencies.search, self.query, self.options, self.deadline, self.lookup
         )
         return {match.document.id: match for match in matches}
 
@@ -166,13 +158,16 @@ class Run:
         by_path = {link.document.path: link for link in links}
         listed = [link.document for link in links]
         texts = await self._read(listed)
-        return tuple(
-            self._link_record(by_path[document.path], text.body) for document, text in self._readable(listed, texts)
-        )
+        linked = []
+        for document, text in self._readable(listed, texts):
+            link, record = by_path[document.path], self._record(document, text.body)
+            fields = {each.name: getattr(record, each.name) for each in dataclasses.fields(record)}
+            linked.append(LinkedDocument(**fields, linked_from=link.linked_from, link_depth=link.depth))
+        return tuple(linked)
 
     async def candidates(self, matches: Sequence[finding.Match]) -> list[RetrievedDocument]:
         """Found documents for a context, with the texts of those that may fit it as a whole."""
-        small = [match.document for match in matches if may_fit(match.document.char_count, self._options.max_tokens)]
+        small = [match.document for match in matches if may_fit(match.document.char_count, self.options.max_tokens)]
         texts = await self._read(small)
         documents = []
         for match in matches:
@@ -189,41 +184,41 @@ class Run:
 
     async def assembled(self, entries: Sequence[ContextEntry], matches: Sequence[finding.Match]) -> Assembled:
         """Assemble the context; a document that does not fit as a whole is represented by its best parts."""
-        dependencies = self._dependencies
-        excerpts = Excerpts(dependencies.documents, dependencies.renderer, self._deadline, self._texts)
+        dependencies = self.dependencies
+        excerpts = Excerpts(dependencies.documents, dependencies.renderer, self.deadline, self.texts)
         return await excerpts.assembled(
-            entries, {match.document.path: match.passages for match in matches}, self._options.max_tokens, self._warn
+            entries, {match.document.path: match.passages for match in matches}, self.options.max_tokens, self._warn
         )
 
     def label(self, answer: Answer) -> Label:
         """How the results were obtained."""
         warnings = [answer.warning] if answer.warning is not None else []
-        windows = self._query.windows if self._query is not None else ()
-        return Label(answer.level, answer.legs, answer.breaker_open, (*warnings, *self._warnings), windows)
+        windows = self.query.windows if self.query is not None else ()
+        return Label(answer.level, answer.legs, answer.breaker_open, (*warnings, *self.warnings), windows)
 
     async def _targets(self, deadline: Deadline, document: ProjectDocument) -> Sequence[ProjectDocument]:
-        targets = list(self._lookup.related(document)) if self._options.follow_related_docs else []
+        targets = list(self.lookup.related(document)) if self.options.follow_related_docs else []
         try:
-            targets += await deadline.bound("documents", self._lookup.links(document))
+            targets += await deadline.bound("documents", self.lookup.links(document))
         except BackendError:
             self._warn(LINKS_LOST, document.path)
         return [target for target in targets if self._is_covered(target)]
 
     def _is_covered(self, document: ProjectDocument) -> bool:
-        return self._options.include_superseded or not self._lookup.superseded_by(document.path)
+        return self.options.include_superseded or not self.lookup.superseded_by(document.path)
 
     async def _read(self, listed: Iterable[ProjectDocument]) -> dict[str, Text | BackendError | None]:
         """The text of each document by id, without front matter; None if it was deleted meanwhile."""
         ids = [document.id for document in listed]
         found = dict(zip(ids, await asyncio.gather(*map(self._text, ids)), strict=True))
-        self._texts.update({id_: text for id_, text in found.items() if isinstance(text, Text)})
+        self.texts.update({id_: text for id_, text in found.items() if isinstance(text, Text)})
         return found
 
     async def _text(self, document_id: str) -> Text | BackendError | None:
         try:
             # An error is a value here: the other documents are shown without the one that cannot be read.
-            with self._deadline.applied():
-                document = await self._dependencies.documents.get(document_id)
+            with self.deadline.applied():
+                document = await self.dependencies.documents.get(document_id)
         except BackendError as error:
             return error
         return None if document is None else text_of(document.content)
@@ -239,7 +234,7 @@ class Run:
                 yield document, text
 
     def _record(self, document: ProjectDocument, content: str) -> RetrievedDocument:
-        text = self._texts.get(document.id)
+        text = self.texts.get(document.id)
         return RetrievedDocument(
             path=document.path,
             title=document.title,
@@ -250,20 +245,15 @@ class Run:
             summary=document.summary,
             date=document.date,
             document_id=document.id,
-            superseded_by=self._lookup.superseded_by(document.path),
+            superseded_by=self.lookup.superseded_by(document.path),
             line_count=document.line_count,
             quote=opening_quote(text.body, text.first_line) if text is not None and content else None,
         )
 
-    def _link_record(self, link: Link, content: str) -> LinkedDocument:
-        record = self._record(link.document, content)
-        fields = {name: getattr(record, name) for name in RetrievedDocument.__dataclass_fields__}
-        return LinkedDocument(**fields, linked_from=link.linked_from, link_depth=link.depth)
-
     def _warn(self, sentence: str, path: str) -> None:
         warning = sentence.format(path)
-        if warning not in self._warnings:
-            self._warnings.append(warning)
+        if warning not in self.warnings:
+            self.warnings.append(warning)
 
 
 class RetrievalService:

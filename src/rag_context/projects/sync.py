@@ -300,7 +300,7 @@ class Synchroniser:
 
 
 def _planned(documents_list: DocumentList, scan: _Scan, changed: frozenset[str] | None) -> _Plan:
-    stored = [document for document in documents_list.documents if _concerns(document.path, changed)]
+    stored = [document for document in documents_list.documents if changed is None or _below(document.path, changed)]
     kept = {document.path for document in stored if document.path in scan.revisions}
     # Files below a folder that cannot be read now may still exist.
     missing = [each for each in stored if each.path not in kept and not _below(each.path, scan.unseen)]
@@ -308,9 +308,15 @@ def _planned(documents_list: DocumentList, scan: _Scan, changed: frozenset[str] 
     current = {each.path for each in unchanged}
     # A renamed file appears as a missing document and a new path. The new one reuses the vectors of the missing one,
     # which is deleted as any other: if the process ends in between, the next run deletes it.
-    candidates = _RenameCandidates(missing)
+    by_text = {text_digest(each.revision): each for each in reversed(missing)}  # the first of several by path counts
+    by_name = {PurePosixPath(each.path).name: each for each in reversed(missing)}
+
+    def renamed(path: str, digest: str) -> tuple[ProjectDocument, ...]:
+        candidate = by_text.get(text_digest(digest)) or by_name.get(PurePosixPath(path).name)
+        return () if candidate is None else (candidate,)
+
     index = {
-        path: () if path in kept else candidates.of(path, digest)
+        path: () if path in kept else renamed(path, digest)
         for path, digest in scan.revisions.items()
         if path not in current
     }
@@ -322,26 +328,8 @@ def _likely(documents_list: DocumentList, path: str, revision_: str) -> ProjectD
     return documents_list.by_text(text_digest(revision_)) or documents_list.by_path(path)
 
 
-class _RenameCandidates:
-    """Missing documents that a new file may be a rename of: with the same text, or the same file name."""
-
-    def __init__(self, missing: Sequence[ProjectDocument]) -> None:
-        # Reversed, so that the first of several by path counts.
-        self._by_text = {text_digest(each.revision): each for each in reversed(missing)}
-        self._by_name = {PurePosixPath(each.path).name: each for each in reversed(missing)}
-
-    def of(self, path: str, digest: str) -> tuple[ProjectDocument, ...]:
-        """The document that this file is a rename of, by text, else by name; none if there is no such document."""
-        candidate = self._by_text.get(text_digest(digest)) or self._by_name.get(PurePosixPath(path).name)
-        return () if candidate is None else (candidate,)
-
-
-def _concerns(path: str, changed: frozenset[str] | None) -> bool:
-    """Whether a path, or a folder above it, is among those that changed."""
-    return changed is None or path in changed or _below(path, changed)
-
-
 def _below(path: str, places: Collection[str]) -> bool:
+    """Whether a path, or a folder above it, is among the places."""
     if not places:
         return False
     return "." in places or path in places or any(parent.as_posix() in places for parent in PurePosixPath(path).parents)

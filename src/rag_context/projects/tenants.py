@@ -160,14 +160,10 @@ class Deletion:
     chunks: int
 
 
-def _none() -> Collection[Tenant]:
-    return ()
-
-
 class Tenants:
     """The stored tenants, read again only after the index has changed, and those that are `followed`."""
 
-    def __init__(self, documents: DocumentStore, followed: Callable[[], Collection[Tenant]] = _none) -> None:
+    def __init__(self, documents: DocumentStore, followed: Callable[[], Collection[Tenant]] = tuple) -> None:
         self._documents = documents
         self._followed = followed
         self._read: tuple[Tenant, ...] | None = None
