@@ -10,8 +10,7 @@ import pytest
 from rag_context.errors import BackendUnavailableError
 from rag_context.ports.models import Reranker
 from rag_context.resilience.dependency import FAILURES_TO_OPEN, Dependency
-from rag_context.search.chain import SearchChain
-from rag_context.search.final_order import LEG, NOT_RERANKED, Reranking
+from rag_context.search.chain import NOT_RERANKED, RERANK_LEG, Reranking, SearchChain
 from rag_context.search.query import Answer, Level, Mode, Query, ResultCache, RetrieverStatus
 from rag_context.testing import FakeReranker, Fault, Faulty, FrozenClock
 from tests.search.harness import ChainHarness
@@ -64,7 +63,7 @@ async def test_the_best_passages_are_in_the_order_of_the_reranker() -> None:
     assert found(answer) != pool[:3], "the reranker moves passages up from below the limit"
     assert [result.rerank_score for result in answer.results] == [float(name[-2:]) for name in found(answer)]
     assert (answer.level, answer.warning) == (Level.PRIMARY, None)
-    assert answer.legs[LEG].status is RetrieverStatus.OK
+    assert answer.legs[RERANK_LEG].status is RetrieverStatus.OK
 
 
 async def test_passages_beyond_the_reranked_ones_keep_their_places() -> None:
@@ -78,7 +77,7 @@ async def test_passages_beyond_the_reranked_ones_keep_their_places() -> None:
 async def test_every_mode_is_reranked(mode: Mode) -> None:
     setup = await Setup().fill()
     answer = await setup.chain.search(replace(ASK, mode=mode))
-    assert answer.legs[LEG].status is RetrieverStatus.OK
+    assert answer.legs[RERANK_LEG].status is RetrieverStatus.OK
     assert found(answer) == sorted(found(answer), reverse=True)
 
 
@@ -94,7 +93,7 @@ async def test_a_failure_changes_nothing_but_the_order_and_is_labelled(fault: Fa
     assert time.monotonic() - started < 5.0, "it waited for the reranker"
     assert found(answer) == found(expected)
     assert (answer.level, answer.warning) == (Level.PRIMARY, NOT_RERANKED)
-    assert answer.legs[LEG].status is status
+    assert answer.legs[RERANK_LEG].status is status
     cache = ResultCache(10, 60.0, FrozenClock())
     cache.put(ASK, 1, answer)
     assert cache.get(ASK, 1) is None, "the next search may be reranked"
@@ -107,7 +106,7 @@ async def test_a_reranker_that_is_down_costs_a_few_searches_and_then_none() -> N
         await setup.chain.search(ASK)
     calls = setup.reranker.calls
     answer = await setup.chain.search(ASK)
-    assert (answer.legs[LEG].status, setup.reranker.calls) == (RetrieverStatus.OPEN, calls)
+    assert (answer.legs[RERANK_LEG].status, setup.reranker.calls) == (RetrieverStatus.OPEN, calls)
     assert answer.level is Level.PRIMARY
 
 
@@ -115,18 +114,18 @@ async def test_level_2_is_reranked_and_keeps_its_own_warning() -> None:
     setup = await Setup().fill()
     setup.harness.embedder.fault = Fault(error=BackendUnavailableError("embedder", "refused"))
     answer = await setup.chain.search(ASK)
-    assert (answer.level, answer.legs[LEG].status) == (Level.TEXT, RetrieverStatus.OK)
+    assert (answer.level, answer.legs[RERANK_LEG].status) == (Level.TEXT, RetrieverStatus.OK)
     setup.reranker.fault = DEAD
     failed = await setup.chain.search(ASK)
     assert failed.warning == answer.warning != NOT_RERANKED
-    assert failed.legs[LEG].status is RetrieverStatus.FAILED
+    assert failed.legs[RERANK_LEG].status is RetrieverStatus.FAILED
 
 
 @pytest.mark.parametrize("scores", [[1.0], [math.nan] * 10, [math.inf] * 10])
 async def test_scores_that_are_not_one_number_each_are_not_used(scores: Sequence[float]) -> None:
     setup = await Setup(Fixed(scores)).fill()
     answer = await setup.chain.search(ASK)
-    assert answer.legs[LEG].status is RetrieverStatus.FAILED
+    assert answer.legs[RERANK_LEG].status is RetrieverStatus.FAILED
     assert found(answer) == found(await setup.plain.search(ASK))
 
 
@@ -141,4 +140,4 @@ async def test_without_text_or_with_one_result_there_is_nothing_to_rerank() -> N
     answer = await setup.chain.search(Query("", vector=vector, limit=3, min_score=0.0))
     assert len(answer.results) == 3
     alone = await setup.chain.search(Query("nothing like it", limit=3, min_score=1.0))
-    assert (setup.reranker.calls, LEG in answer.legs, LEG in alone.legs) == (0, False, False)
+    assert (setup.reranker.calls, RERANK_LEG in answer.legs, RERANK_LEG in alone.legs) == (0, False, False)

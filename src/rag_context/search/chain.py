@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,17 +12,25 @@ from cachetools import LRUCache
 from rag_context.domain.documents import Missing, Tenant
 from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import Filter, KeywordHit
-from rag_context.errors import BackendError, BackendStartingError, BackendTimeoutError
+from rag_context.errors import BackendDataError, BackendError, BackendStartingError, BackendTimeoutError
+from rag_context.ports.models import Reranker
 from rag_context.ports.reading import CandidateSource
 from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.dependency import Breaker, BreakerOpenError
+from rag_context.resilience.dependency import Breaker, BreakerOpenError, Dependency
 from rag_context.search import reads
-from rag_context.search.final_order import Reranking
 from rag_context.search.newer import asks_for_value, contenders, newer_first
-from rag_context.search.query import Answer, Level, Mode, Query, RetrieverReport, RetrieverStatus
+from rag_context.search.query import (
+    Answer,
+    KnownState,
+    Level,
+    Mode,
+    Query,
+    RetrieverReport,
+    RetrieverStatus,
+    TenantStates,
+)
 from rag_context.search.retrievers import Backends, Retrievers, VectorResults, status_of
 from rag_context.search.selection import KnownPassages, Selection, candidate_request, select, select_in
-from rag_context.search.tenant_states import KnownState, TenantStates
 from rag_context.tracing import past_span, span
 
 logger = logging.getLogger(__name__)
@@ -44,6 +53,9 @@ FALLBACK_SHARE = 0.5
 LOOK_S = 0.25
 """How long the search for an answer that is kept may take to find out whether it is still valid."""
 
+RERANK_LEG = "rerank"
+NOT_RERANKED = "The reranker did not answer, passages are in the order of the search"
+
 REMEMBERED = 1000
 """Filters of which it is known that they let no standing instruction through."""
 
@@ -55,6 +67,51 @@ WARNINGS: Mapping[Level, str] = {
 VECTOR_ONLY = "Vector search unavailable, and the query has no text for a keyword search"
 TEXT_MISSING = "Text search unavailable, using vector search alone"
 INEXACT = "Passages are ranked without some of their scores or neighbours, which were not available in time"
+
+
+class Reranking:
+    """A model reads the question with each passage, in what is left of the deadline; if it fails, the order stands."""
+
+    def __init__(
+        self,
+        reranker: Reranker,
+        dependency: Dependency,
+        *,
+        passages: int,
+        timeout_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.dependency = dependency
+        self._reranker = dependency.guard(reranker, timeout_s)
+        self._passages = passages
+        self._clock = clock
+
+    def widened(self, query: Query) -> Query:
+        """The query with as many results as are to be scored."""
+        return replace(query, limit=max(query.limit, self._passages)) if query.text.strip() else query
+
+    async def reranked(self, query: Query, answer: Answer, deadline: Deadline) -> Answer:
+        """The first `query.limit` results of an answer to the widened query; never raises a backend's error."""
+        best, rest = answer.results[: self._passages], answer.results[self._passages :]
+        if not query.text.strip() or len(best) < 2:
+            return replace(answer, results=answer.results[: query.limit])
+        started = self._clock()
+        try:
+            with deadline.applied(), span("reranking", {"rag.passages": len(best)}):
+                scores = await self._reranker.scores(query.text, [result.passage.chunk.embedded for result in best])
+            if len(scores) != len(best) or not all(map(math.isfinite, scores)):
+                raise BackendDataError(RERANK_LEG, "the reranker did not return one number per passage")
+        except BackendError as error:
+            report = RetrieverReport(status_of(error), self._took_ms(started), str(error))
+            answer = replace(answer, warning=answer.warning or NOT_RERANKED)
+        else:
+            report = RetrieverReport(RetrieverStatus.OK, self._took_ms(started))
+            scored = [replace(result, rerank_score=score) for result, score in zip(best, scores, strict=True)]
+            best = tuple(sorted(scored, key=lambda result: -(result.rerank_score or 0.0)))
+        return replace(answer, results=(*best, *rest)[: query.limit], legs={**answer.legs, RERANK_LEG: report})
+
+    def _took_ms(self, started: float) -> float:
+        return (self._clock() - started) * 1000.0
 
 
 class SearchChain:
@@ -179,7 +236,11 @@ class SearchChain:
                 lambda: retrievers.prepare_fallback(self._from_text(query, retrievers, deadline, Level.TEXT)),
             )
         candidates = self._sources.candidates
-        vector = retrievers.start_vector() if candidates is None else retrievers.start_embedding()
+        vector = (
+            retrievers.start_one_call(retrievers.search_vectors())
+            if candidates is None
+            else retrievers.start_embedding()
+        )
         is_hybrid = query.has_text and query.mode is not Mode.VECTOR
         keywords = retrievers.start_text() if is_hybrid and candidates is None else None
         # Counted beside the embedding, which was started above.

@@ -15,19 +15,19 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
-from cachetools import TTLCache
+from cachetools import LRUCache, TTLCache
 
 from rag_context._version import __version__
-from rag_context.domain.documents import Chunk, Metadata, Origin, Span
+from rag_context.domain.documents import Chunk, Metadata, Origin, Span, Tenant, TenantState
 from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendError
 from rag_context.ports.models import CONFIRMED, Proof, Provenance
+from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.shared_cache import SecondLevel
 from rag_context.search.question_times import Window
 from rag_context.search.ranking import Candidate, Ranked
-from rag_context.search.tenant_states import KnownState
 
 
 class Mode(StrEnum):
@@ -138,6 +138,49 @@ class Answer:
     cached: bool = False
     retry_after_s: float | None = None
     error: str | None = None
+
+
+REMEMBERED_TENANTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class KnownState:
+    """A tenant's state, and the version of the index at which this process first saw it."""
+
+    state: TenantState
+    version: int
+    """Grows with every change of the tenant that this process notices."""
+
+
+class TenantStates:
+    """Reads the states of tenants again once the index has changed; what others store makes no difference to them."""
+
+    def __init__(self, documents: DocumentStore) -> None:
+        self._documents = documents
+        self._known: LRUCache[Tenant, KnownState] = LRUCache(REMEMBERED_TENANTS)
+        self._read_at: LRUCache[Tenant, int] = LRUCache(REMEMBERED_TENANTS)
+
+    def last(self, tenant: Tenant) -> KnownState | None:
+        """What was read last; None before that. No I/O."""
+        return self._known.get(tenant)
+
+    def current(self, tenant: Tenant) -> KnownState | None:
+        """What was read of the index as it is now, as far as this process knows; None if it must be read. No I/O."""
+        return self._known.get(tenant) if self._read_at.get(tenant) == self._documents.version else None
+
+    async def read(self, tenant: Tenant) -> KnownState:
+        """The current state. Raises: BackendError."""
+        known = self.current(tenant)
+        if known is not None:
+            return known
+        version = self._documents.version  # before reading: what changes meanwhile is read again
+        state = await self._documents.tenant_state(tenant)
+        last = self._known.get(tenant)
+        # An index that was replaced by an older copy passes through its states again, under greater versions.
+        is_same = last is not None and last.state.stamp == state.stamp
+        known = KnownState(state, last.version if last is not None and is_same else version)
+        self._known[tenant], self._read_at[tenant] = known, version
+        return known
 
 
 FORMAT = 6

@@ -49,10 +49,6 @@ def has_symbols(query: Query) -> bool:
     return ranks_code(query) and bool(symbols_in(query.text))
 
 
-def asks_for_symbol(query: Query) -> bool:
-    return ranks_code(query) and is_symbol(query.text)
-
-
 def hit_limit(query: Query) -> int:
     """How many hits each retriever returns: more than are ranked, where a rule chooses among them."""
     limit = candidate_limit(query)
@@ -87,7 +83,11 @@ def pool_per_document(query: Query) -> int | None:
 def weights_for(query: Query) -> VectorWeights:
     if Rule.SCRIPT not in query.without and is_spaceless(query.text):
         return VectorWeights(rules.SPACELESS_VECTOR_WEIGHT, rules.SPACELESS_VECTOR_WEIGHT)
-    return VectorWeights(code=rules.SYMBOL_VECTOR_WEIGHT) if asks_for_symbol(query) else DEFAULT_WEIGHTS
+    return (
+        VectorWeights(code=rules.SYMBOL_VECTOR_WEIGHT)
+        if ranks_code(query) and is_symbol(query.text)
+        else DEFAULT_WEIGHTS
+    )
 
 
 _ANY_WORD = re.compile(r"\w+")

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from cachetools import LRUCache
@@ -60,33 +60,8 @@ def completed(work: Coroutine[None, None, T]) -> T:
     raise RuntimeError("a coroutine that must not wait did")
 
 
-class Reads(Protocol):
-    """What ranking reads of the chunks that a search found."""
-
-    @property
-    def failure(self) -> BackendError | None:
-        """Why some of it is missing; None if nothing is."""
-        ...
-
-    async def scores(self, chunks: Candidates) -> RawScores:
-        """Both scores of chunks, of which some are known: no keyword score is missing, nor any cosine that there is."""
-        ...
-
-    async def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
-        """The chunks before and after each chunk."""
-        ...
-
-    async def conversations(self, threads: Sequence[str]) -> Mapping[str, float]:
-        """BM25 of all that was said in each conversation, where a store knows it."""
-        ...
-
-    async def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
-        """The chunks themselves; those that were deleted meanwhile are left out. Raises: BackendError."""
-        ...
-
-
 class SnapshotReads:
-    """`Reads` of one snapshot, in its own thread: no call waits, and none of them fails by itself."""
+    """What ranking reads of one snapshot, in its own thread: no call waits, and none of them fails by itself."""
 
     def __init__(self, snapshot: Snapshot, query: Query, vector: Vector | None) -> None:
         self.failure: BackendError | None = None
@@ -112,6 +87,7 @@ class SnapshotReads:
         return await spread_hits(search, self._query)
 
     async def scores(self, chunks: Candidates) -> RawScores:
+        """Both scores of chunks, of which some are known: no keyword score is missing, nor any cosine that there is."""
         known = chunks.scores
         ids = [chunk.id for chunk in chunks.chunks]
         now = self._snapshot.scores(self._query.text, self._vector, ids, self._query.where.tenant)
@@ -134,7 +110,7 @@ class SnapshotReads:
 
 
 class StoreReads:
-    """`Reads` of several stores: scores at the same time from two, until one of them fails.
+    """The same of several stores: scores at the same time from two, until one of them fails.
 
     `vector` is None where vectors are not part of this answer; `has_texts` says whether the documents have answered.
     """
@@ -143,6 +119,7 @@ class StoreReads:
         self, sources: Backends, query: Query, vector: Vector | None, deadline: Deadline, *, has_texts: bool
     ) -> None:
         self.failure: BackendError | None = None
+        """Why some of it is missing; None if nothing is."""
         self._sources = sources
         self._query = query
         self._vector = vector
@@ -209,6 +186,9 @@ class StoreReads:
         except BackendError as error:
             self.failure = error
             return {}
+
+
+Reads: TypeAlias = SnapshotReads | StoreReads
 
 
 async def hedged(first: Callable[[], Awaitable[T]], second: Callable[[], Awaitable[T]], after_s: float) -> T:

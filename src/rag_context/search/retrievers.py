@@ -140,9 +140,6 @@ class Retrievers:
             self._embedding = asyncio.create_task(self._embedded())
         return self._embedding
 
-    def start_vector(self) -> "asyncio.Task[VectorResults]":
-        return self.start_one_call(self.search_vectors())
-
     def start_one_call(self, work: Coroutine[None, None, T]) -> "asyncio.Task[T]":
         """A vector search with whatever else `work` does in the same call."""
         self._vector = task = asyncio.create_task(work)

@@ -350,7 +350,9 @@ def _kept(
         passing = (
             each for row, each in ranked if held[row] or ranking.passes(each.candidate, each.score, thresholds[row])
         )
-    return list(islice(ranking.spread(passing, _document_of, query.per_document), query.limit))
+    return list(
+        islice(ranking.spread(passing, lambda each: each.candidate.chunk.document_id, query.per_document), query.limit)
+    )
 
 
 def _thresholds(
@@ -375,10 +377,6 @@ def _allowed(passages: Mapping[str, Passage], where: Filter) -> Mapping[str, Pas
         if (where.until is None or passage.occurred_at < where.until)
         and (not where.origins or passage.chunk.origin in where.origins)
     }
-
-
-def _document_of(ranked: ranking.Ranked) -> str:
-    return ranked.candidate.chunk.document_id
 
 
 def _results(kept: Sequence[ranking.Ranked], passages: Mapping[str, Passage], gathered: Gathered) -> tuple[Result, ...]:

@@ -44,8 +44,7 @@ from rag_context.resilience.component_checks import HealthMonitor
 from rag_context.resilience.deadline import ended
 from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
 from rag_context.resilience.shared_cache import SecondLevel
-from rag_context.search.chain import SearchChain
-from rag_context.search.final_order import Reranking
+from rag_context.search.chain import Reranking, SearchChain
 from rag_context.search.query import ResultCache
 from rag_context.search.retrievers import Backends
 from rag_context.settings import Settings, StoreSettings, check_available

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pymongo import IndexModel
@@ -29,46 +28,42 @@ _NAMESPACE_NOT_FOUND = 26
 _CONFLICTS = (85, 86)
 
 
-@dataclass(frozen=True, slots=True)
-class IndexSpec:
-    """A required index, and its name if it is created."""
-
-    name: str
-    key: tuple[tuple[str, int], ...]
+def _index(name: str, *key: tuple[str, int]) -> IndexModel:
+    return IndexModel(list(key), name=name)
 
 
 DOCUMENTS = (
-    IndexSpec("session_timestamp_idx", (("sessionId", UP), ("timestamp", DOWN))),
-    IndexSpec("tags_idx", (("metadata.tags", UP),)),
-    IndexSpec("content_type_timestamp_idx", (("contentType", UP), ("timestamp", DOWN))),
-    IndexSpec("decision_id_idx", (("metadata.decisionId", UP),)),
-    *(IndexSpec(f"{name}_idx", ((f"metadata.{wire_name(name)}", UP),)) for name in FILTERED),
-    IndexSpec("chunk_id_idx", (("chunks.chunkId", UP),)),
-    IndexSpec("source_idx", (("source", UP), ("tenant", UP))),
-    IndexSpec("tenant_timestamp_idx", (("tenant", UP), ("timestamp", DOWN), ("timestampMicros", DOWN), ("_id", UP))),
-    IndexSpec("timestamp_idx", (("timestamp", DOWN),)),
-    IndexSpec("occurred_idx", (("occurredAt", DOWN), ("timestamp", DOWN), ("tenant", UP))),
-    IndexSpec("thread_sequence_idx", (("thread", UP), ("tenant", UP), ("sequence", UP))),
-    IndexSpec("similarity_idx", (("similarityBands", UP), ("tenant", UP))),
-    IndexSpec("status_idx", (("status", UP), ("sequence", UP), ("chunkCount", UP), ("termCount", UP))),
+    _index("session_timestamp_idx", ("sessionId", UP), ("timestamp", DOWN)),
+    _index("tags_idx", ("metadata.tags", UP)),
+    _index("content_type_timestamp_idx", ("contentType", UP), ("timestamp", DOWN)),
+    _index("decision_id_idx", ("metadata.decisionId", UP)),
+    *(_index(f"{name}_idx", (f"metadata.{wire_name(name)}", UP)) for name in FILTERED),
+    _index("chunk_id_idx", ("chunks.chunkId", UP)),
+    _index("source_idx", ("source", UP), ("tenant", UP)),
+    _index("tenant_timestamp_idx", ("tenant", UP), ("timestamp", DOWN), ("timestampMicros", DOWN), ("_id", UP)),
+    _index("timestamp_idx", ("timestamp", DOWN)),
+    _index("occurred_idx", ("occurredAt", DOWN), ("timestamp", DOWN), ("tenant", UP)),
+    _index("thread_sequence_idx", ("thread", UP), ("tenant", UP), ("sequence", UP)),
+    _index("similarity_idx", ("similarityBands", UP), ("tenant", UP)),
+    _index("status_idx", ("status", UP), ("sequence", UP), ("chunkCount", UP), ("termCount", UP)),
 )
 """The last one counts documents by status without reading any document."""
 
 CHUNKS = (
-    IndexSpec("terms_idx", (("terms", UP), ("tenant", UP), ("length", UP))),
-    IndexSpec("repeated_idx", (("repeated", UP), ("tenant", UP), ("length", UP))),
-    IndexSpec("chunk_id_idx", (("chunkId", UP),)),
+    _index("terms_idx", ("terms", UP), ("tenant", UP), ("length", UP)),
+    _index("repeated_idx", ("repeated", UP), ("tenant", UP), ("length", UP)),
+    _index("chunk_id_idx", ("chunkId", UP)),
 )
 """The first two lead from a term to the chunks that hold it, the shortest first."""
 
 METRICS = (
-    IndexSpec("timestamp_idx", (("timestamp", DOWN),)),
-    IndexSpec("agent_timestamp_idx", (("agent", UP), ("timestamp", DOWN))),
-    IndexSpec("fallback_timestamp_idx", (("fallback", UP), ("timestamp", DOWN))),
+    _index("timestamp_idx", ("timestamp", DOWN)),
+    _index("agent_timestamp_idx", ("agent", UP), ("timestamp", DOWN)),
+    _index("fallback_timestamp_idx", ("fallback", UP), ("timestamp", DOWN)),
 )
 ERRORS = (
-    IndexSpec("timestamp_idx", (("timestamp", DOWN),)),
-    IndexSpec("level_timestamp_idx", (("level", UP), ("timestamp", DOWN))),
+    _index("timestamp_idx", ("timestamp", DOWN)),
+    _index("level_timestamp_idx", ("level", UP), ("timestamp", DOWN)),
 )
 
 
@@ -99,7 +94,11 @@ class Indexes:
     async def text_index(self) -> bool:
         """Whether the text index exists with the right options. Raises: BackendError."""
         async with self._mongo.reached():
-            return any(_is_our_text_index(index) for index in await _present(self._mongo.documents))
+            for index in filter(_is_text, await _present(self._mongo.documents)):
+                weights = {path: int(weight) for path, weight in index.get("weights", {}).items()}
+                if weights == TEXT_WEIGHTS and index.get("default_language") == "english":
+                    return True
+        return False
 
     async def replace_text_index(self) -> None:
         """Create the text index again, in place of any other one; where another program has documents, it stays."""
@@ -120,10 +119,10 @@ class Indexes:
         mongo = self._mongo
         failed: dict[str, str] = {}
         for collection, required in (
-            (mongo.documents, [*_models(DOCUMENTS), _TEXT_MODEL]),
-            (mongo.chunks, _models(CHUNKS)),
-            (mongo.metrics, _models(METRICS)),
-            (mongo.errors, _models(ERRORS)),
+            (mongo.documents, (*DOCUMENTS, _TEXT_MODEL)),
+            (mongo.chunks, CHUNKS),
+            (mongo.metrics, METRICS),
+            (mongo.errors, ERRORS),
         ):
             failed |= await self._complete(collection, required)
         for name, reason in failed.items():
@@ -170,10 +169,6 @@ async def _present(collection: Collection) -> list[Mapping[str, Any]]:
         return []
 
 
-def _models(required: Sequence[IndexSpec]) -> list[IndexModel]:
-    return [IndexModel(list(each.key), name=each.name) for each in required]
-
-
 def _is_among(present: Sequence[Mapping[str, Any]], model: IndexModel) -> bool:
     """Whether an index with these keys is there, under any name; one text index, which is all there can be, will do."""
     if _is_text(model.document):
@@ -184,8 +179,3 @@ def _is_among(present: Sequence[Mapping[str, Any]], model: IndexModel) -> bool:
 
 def _is_text(index: Mapping[str, Any]) -> bool:
     return "text" in index["key"].values()
-
-
-def _is_our_text_index(index: Mapping[str, Any]) -> bool:
-    weights = {path: int(weight) for path, weight in index.get("weights", {}).items()}
-    return _is_text(index) and weights == TEXT_WEIGHTS and index.get("default_language") == "english"
