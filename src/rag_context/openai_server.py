@@ -101,17 +101,9 @@ class ModelReply:
 
 
 class OpenAIServer:
-    """One model on one server.
+    """One model on one server, whose address may end with `/v1` and the path.
 
-    Args:
-        url: the server's address, with or without `/v1` and the path of the requests.
-        use: what it is used for.
-        model: the name of the model.
-        api_key: sent as a bearer token.
-        timeout_s: longest wait for a whole reply.
-
-    Raises:
-        ConfigurationError: The address or the key cannot be used.
+    Raises: ConfigurationError (it is unusable).
     """
 
     def __init__(self, url: str, use: Use, *, model: str, api_key: str | None, timeout_s: float) -> None:
@@ -172,10 +164,7 @@ class OpenAIServer:
     def failure(self, reply: ModelReply, payload: dict[str, Json], *, public: bool = False) -> BackendError:
         """The error for a reply without a result; its class tells whether a retry may help.
 
-        Args:
-            reply: the reply.
-            payload: its JSON object.
-            public: whether the request had no text of a user, so that the server's message can be repeated.
+        `public`: the request had no text of a user, so that the server's message can be repeated.
         """
         component, section, name, status = self._use.component, self._use.section, self.name, reply.status
         message, code = _complaint(payload)
@@ -223,14 +212,7 @@ MAX_CHAT_BYTES = 4 << 20
 class OpenAIChat:
     """`POST /v1/chat/completions` of one server; fits `ports.ChatModel`.
 
-    Args:
-        url: its address, with or without `/v1`.
-        model: the name of the model.
-        api_key: sent as a bearer token.
-        timeout_s: longest wait for a whole response.
-
-    Raises:
-        ConfigurationError: The address or the key cannot be used.
+    Raises: ConfigurationError (it is unusable).
     """
 
     def __init__(self, url: str, *, model: str, api_key: str | None = None, timeout_s: float = 60.0) -> None:

@@ -84,10 +84,9 @@ class HookAnswers:
         self._now = now
 
     async def answer(self, question: Mapping[str, Any], bound_s: float) -> HookReply:
-        """Answer within the time budget; what cannot be answered is answered with nothing.
+        """Answer within the time budget, else with nothing.
 
-        Raises:
-            ValueError, TypeError, KeyError: it is no question of a hook.
+        Raises: ValueError, TypeError, KeyError (no question of a hook).
         """
         call = read_call(question)
         if not self._is_enabled or call.is_subagent or not call.session_id:

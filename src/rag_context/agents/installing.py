@@ -191,9 +191,8 @@ class Installer:
     def install(self, client: Client, scope: Scope, launch: Launch) -> list[FileChange]:
         """Write what is missing; returns what was changed.
 
-        Raises:
-            ConfigurationError: A file cannot be changed. None is, if that can be known before.
-            InvalidInputError: The client has no settings of this scope, or has this program as a plug-in.
+        Raises: ConfigurationError (a file cannot be changed; none is, if that can be known before), InvalidInputError
+        (no settings of this scope, or this program is there as a plug-in).
         """
         with self._manifest():
             changes = self.planned(client, scope, launch)
@@ -202,10 +201,9 @@ class Installer:
             return changes
 
     def uninstall(self, client: Client, scopes: Sequence[Scope]) -> list[FileChange]:
-        """Remove what was written, in all projects that the manifest knows; returns what was changed.
+        """Remove what was written, in all projects that the manifest knows. Returns the changes.
 
-        Raises:
-            ConfigurationError: A file cannot be changed.
+        Raises: ConfigurationError.
         """
         with self._manifest():
             changes = self.planned_removal(client, scopes)

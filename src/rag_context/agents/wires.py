@@ -146,10 +146,9 @@ def _started(words: Sequence[str]) -> "subprocess.Popen[bytes]":
 
 
 def try_hook(hook: Hook, cwd: Path) -> float:
-    """Run a hook with a payload of no session, in a folder of no project. Returns: how many milliseconds it took.
+    """Run a hook with a payload of no session and project. Returns: the milliseconds.
 
-    Raises:
-        WireError: It fails, prints something, or takes too long.
+    Raises: WireError (says what it did).
     """
     payload = json.dumps({"hook_event_name": hook.event, "cwd": str(cwd), TRIAL: True})
     began = time.monotonic()

@@ -56,9 +56,8 @@ class Bounds:
     def stamped(self, document: DocumentInput) -> DocumentInput:
         """A document as this key stores it: within its bounds, and under an id that no other key's document has.
 
-        Raises:
-            ForbiddenError: its project is out of bounds, or it is in the name of another agent.
-            InvalidInputError: it has none of several tags, or agents, that the key is bound to.
+        Raises: ForbiddenError (another project, or agent), InvalidInputError (it has none of the key's several tags or
+        agents).
         """
         if not self.has(document.tenant):
             raise ForbiddenError("This API key is bound to other parts of the memory: it cannot store this here")

@@ -85,10 +85,9 @@ class Entry:
         return [place.id for place in places if place is not None]
 
     def may_be_undone(self, places: Mapping[str, Location]) -> bool:
-        """Whether undoing it leaves exactly what was before.
+        """Whether undoing it leaves exactly what was before;
 
-        Args:
-            places: where the documents of `ids_of` are now; without those that are not stored.
+        `places`: where the documents of `ids_of` are now, if stored.
         """
         after = {move.after.id: move.after for move in self.moves if move.after is not None}
         if self.action in {Action.PIN, Action.KEEP} or len(after) < len(self.moves) or not self.moves:
@@ -332,12 +331,8 @@ def location_of(document: Document) -> Location:
 def room_for(document: Document, revision: Revision, links: Mapping[str, Link]) -> tuple[list[Move], Location | None]:
     """The earlier versions that a document leaves on a shelf; and the place of the one that it replaces for good.
 
-    Args:
-        links: what is stored of the document and of what it supersedes.
-
-    Raises:
-        ConflictError: what it supersedes is superseded already.
-        InvalidInputError: it is not there, or it is this very version.
+    `links`: what is stored of it and of what it supersedes. Raises: ConflictError (that is superseded already),
+    InvalidInputError (that is not there, or is this very version).
     """
     moves = []
     for id_ in dict.fromkeys(revision.supersedes):
@@ -365,11 +360,7 @@ def _superseded(id_: str, link: Link | None, document: Document) -> Location:
 
 
 def require_locations(moves: Sequence[Move], places: Mapping[str, Location]) -> None:
-    """Check that documents are where a change moves them from, and that their new ids are free.
-
-    Raises:
-        ConflictError: one of them is not.
-    """
+    """Check that documents are where a change moves them from, and their new ids are free. Raises: ConflictError."""
     before = {move.before.id: move.before for move in moves if move.before is not None}
     changed = sorted(id_ for id_, place in before.items() if places.get(id_) != place)
     if changed:

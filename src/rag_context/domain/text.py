@@ -266,18 +266,11 @@ def inverse_document_frequency(documents: int, frequency: int) -> float:
 
 
 def bm25(counts: Floats, lengths: Floats, weights: Floats, k1: Floats, b: Floats, average_length: float) -> Floats:
-    """Score `n` passages for `t` query terms.
+    """Score `n` passages for `t` query terms: `(n,)`, 0 and up.
 
-    Args:
-        counts: `(n, t)` occurrences of each term in each passage.
-        lengths: `(n,)` terms in each passage.
-        weights: `(t,)` idf times the term's count in the query.
-        k1: `(n,)` saturation, above 0, by the passage's kind.
-        b: `(n,)` length normalisation, by the passage's kind.
-        average_length: mean number of terms of all passages of the index; at least 1.
-
-    Returns:
-        `(n,)` scores, 0 and up.
+    `counts`: `(n, t)` occurrences of each term in each passage, `lengths`: `(n,)` terms, `weights`: `(t,)` idf times
+    the count in the query, `k1` and `b`: `(n,)` saturation (above 0) and length normalisation by the passage's kind,
+    `average_length`: the index's mean number of terms, at least 1.
     """
     norm = length_norm(lengths, k1, b, average_length)
     scores = np.zeros(len(counts))
@@ -289,10 +282,8 @@ def bm25(counts: Floats, lengths: Floats, weights: Floats, k1: Floats, b: Floats
 def conversation_bm25(counts: Floats, lengths: Floats, weights: Floats) -> Floats:
     """Score `m` conversations as if each was one text, by the weights that terms have among messages.
 
-    Args:
-        counts: `(m, t)` occurrences of each term in each conversation.
-        lengths: `(m,)` terms in each; their mean is that of these conversations.
-        weights: `(t,)`, as `bm25` explains them.
+    `counts`: `(m, t)` occurrences, `lengths`: `(m,)` terms in each, whose mean is theirs, `weights`: as those of
+    `bm25`.
     """
     mean, same = float(lengths.mean()) if len(lengths) else 0.0, np.ones(len(lengths))
     return bm25(counts, lengths, weights, PROSE.k1 * same, PROSE.b * same, mean)
@@ -311,14 +302,9 @@ def saturated(counts: Floats, k1: Floats, norm: Floats) -> Floats:
 
 
 def idf_share(counts: Floats, idf: Floats) -> Floats:
-    """Share of the idf mass of the query's distinct terms that each passage holds.
+    """Share of the idf mass of the query's distinct terms that each passage holds: `(n,)`, 0..1; 0 without terms.
 
-    Args:
-        counts: `(n, t)` occurrences.
-        idf: `(t,)` inverse document frequencies, terms unknown to the index included.
-
-    Returns:
-        `(n,)` shares, 0..1; 0 for a query without terms.
+    `counts`: `(n, t)` occurrences, `idf`: `(t,)` inverse document frequencies, terms unknown to the index included.
     """
     # In the order of the terms, as in `bm25`: every store comes to the same sum, to the last bit.
     total, shares = 0.0, np.zeros(len(counts))

@@ -29,17 +29,10 @@ SHOWN = 60
 
 
 def check_metadata(metadata: Mapping[str, Json], field: str = "metadata") -> None:
-    """Check that metadata can be stored exactly and filtered.
+    """Check that metadata can be stored exactly and filtered; `field` is what messages call it.
 
-    Nested objects are allowed and reached as `a.b`; therefore a key holds no dot, is not empty and does not begin
-    with `$`.
-
-    Args:
-        metadata: of a document or a collection.
-        field: what to call it in messages, such as `documents[3].metadata`.
-
-    Raises:
-        InvalidInputError: it breaks the rule; says where.
+    Nested objects are reached as `a.b`; therefore a key holds no dot, is not empty and does not begin with `$`. Raises:
+    InvalidInputError (says where).
     """
     _Check(field).mapping(metadata, "", 1)
 
@@ -139,13 +132,9 @@ _ORDER = (clauses.Operator.GREATER, clauses.Operator.AT_LEAST, clauses.Operator.
 
 
 def parse(where: object) -> clauses.Clause:
-    """Read a filter.
+    """Read a filter: JSON as text, or what it was read into; None and `{}` let everything through.
 
-    Args:
-        where: JSON as text, or what JSON was read into. None and `{}` let everything through.
-
-    Raises:
-        InvalidInputError: it is malformed, or means nothing; names the operator or field at fault.
+    Raises: InvalidInputError (it is malformed, or means nothing; names the operator or field at fault).
     """
     value = _read(where) if isinstance(where, str) else where
     if value is None:

@@ -98,9 +98,8 @@ class WorkerPool:
     async def run(self, texts: Sequence[str], urgency: Urgency) -> Matrix:
         """Compute `(n, dimension) float32`, a row per text in order. Cancelling drops texts that have not started.
 
-        Raises:
-            BackendUnavailableError: The pool was closed before the texts were done.
-            BackendError: The function raised it for one of the texts.
+        Raises: BackendUnavailableError (the pool was closed before), BackendError (of the function, for one of the
+        texts).
         """
         call = _Call(len(texts), self._dimension)
         if not texts:

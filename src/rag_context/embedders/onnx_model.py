@@ -90,10 +90,9 @@ class OnnxModel:
         self._cut_before = False
 
     def embed(self, text: str) -> Vector:
-        """Embed one text, cut to the window: `(dim,) float32`, as the graph made it. Any thread may call this.
+        """Embed one text, cut to the window: `(dim,) float32`. Any thread may call this.
 
-        Raises:
-            BackendRejectedError: The model cannot compute this text.
+        Raises: BackendRejectedError.
         """
         ids, cut = self.tokenizer.encode(text, self.model.window)
         if cut and not self._cut_before:
@@ -126,8 +125,7 @@ class OnnxModel:
 def load(directory: Path) -> OnnxModel:
     """Load the model of a directory and embed a probe with it. Blocks: some 0.1 s for the bundled one.
 
-    Raises:
-        BackendUnavailableError: A file is missing, differs from the manifest, or is not a sentence model.
+    Raises: BackendUnavailableError (a file is missing, differs from the manifest, or is not a sentence model).
     """
     manifest = read_manifest(directory)
     fingerprint = _verified(directory, "model.onnx", manifest)

@@ -57,22 +57,10 @@ class OpenAIEmbedder:
     failure, and after every batch of documents, so that no vector of another model reaches the index. While queries are
     embedded, one probe for all of them is sent every half second, beside the first and after the last of them: a
     query's vector is never older than a second without a confirmation, and is cached only once there was one after it.
-
-    Tokens are counted by the bundled WordPiece tokenizer, which is exact for the many models that share its
-    vocabulary (BERT uncased); for the others the model's profile makes the window smaller by a safety factor.
-
-    Args:
-        url: the server's address, with or without `/v1`.
-        model: the name of its model, which also chooses the profile: prefixes, window, calibration.
-        api_key: sent as a bearer token.
-        timeout_s: longest wait for one response.
-        encoding_format: sent to the server if given; both formats are read anyway.
-        check_every_s: how often the probe is embedded.
-        first_retry_s: after how long a server that could not be reached is tried again; doubles up to 5 s.
-        clock: monotonic seconds.
-
-    Raises:
-        ConfigurationError: The address or the key cannot be used.
+    Tokens are counted by the bundled WordPiece tokenizer, which is exact for the many models that share its vocabulary
+    (BERT uncased); for the others the model's profile makes the window smaller by a safety factor. `model` also chooses
+    that profile: prefixes, window, calibration. A server that could not be reached is tried again after
+    `first_retry_s`, which doubles up to 5 s. Raises: ConfigurationError (the address or the key cannot be used).
     """
 
     def __init__(
@@ -125,9 +113,8 @@ class OpenAIEmbedder:
     def model(self) -> EmbeddingModel:
         """The server's model, as it was last confirmed.
 
-        Raises:
-            BackendStartingError: The first connection is under way, or the server still loads its model.
-            BackendUnavailableError: It could not be reached yet; the message says why and what to do.
+        Raises: BackendStartingError (it is being connected or loaded), BackendUnavailableError (says why and what to
+        do).
         """
         if self._closed:
             raise BackendUnavailableError(COMPONENT, "the embedder is closed")

@@ -61,11 +61,7 @@ class Embedded:
 
 
 class EmbeddingApi:
-    """The embeddings of one model on one server.
-
-    Raises:
-        ConfigurationError: The address or the key cannot be used.
-    """
+    """The embeddings of one model on one server. Raises: ConfigurationError (the address or the key cannot be used)."""
 
     def __init__(
         self,
@@ -81,14 +77,9 @@ class EmbeddingApi:
         self._fields = {} if encoding_format is None else {"encoding_format": encoding_format}
 
     async def embed(self, texts: Sequence[str], dimension: int = MOST_DIMENSIONS) -> Embedded:
-        """The server's vectors of these texts, in their order.
+        """The server's vectors of these texts, in their order, of at most `dimension` numbers; more is not read.
 
-        Args:
-            texts: what to embed.
-            dimension: the greatest length of a vector; far longer responses are not read.
-
-        Raises:
-            BackendError: The server returned no vectors; the class of the error tells whether a retry may help.
+        Raises: BackendError (the class of the error tells whether a retry may help).
         """
         # Some servers reject an empty text; a space is as empty to every model.
         fields = {"input": [text or " " for text in texts], **self._fields}
@@ -188,8 +179,7 @@ class ServedModel:
     async def confirm(self, since: float = -math.inf) -> EmbeddingModel:
         """The model, confirmed not earlier than `since`; without doubt, any earlier confirmation counts.
 
-        Raises:
-            BackendError: The server is unavailable, or has another model than the configured one.
+        Raises: BackendError (the server is unavailable, or has another model than the configured one).
         """
         while self._known is None or self._confirmed_at is None or self._confirmed_at < since:
             # In a loop: the probe of others that was joined may have begun before `since`.

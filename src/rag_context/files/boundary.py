@@ -46,11 +46,7 @@ def is_secret_place(path: Path) -> bool:
 
 
 def check_reach(path: Path, folders: Sequence[Path]) -> None:
-    """Check that a path may be read for an agent; like the folders, it is absolute and without links.
-
-    Raises:
-        InvalidInputError: it may not. Whether it exists is not said.
-    """
+    """Check that a path may be read for an agent, whether it exists or not. Raises: InvalidInputError (it may not)."""
     if is_secret_place(path):
         sentence = f"{path.as_posix()} is not indexed: it is {SECRET_PLACE}"
     elif not any(path.is_relative_to(folder) for folder in folders):

@@ -56,13 +56,7 @@ class Folder:
             return file.read()
 
     def write(self, name: str, data: bytes) -> None:
-        """Replace one of its files atomically; its mode and, if permitted, its owner stay.
-
-        Readers see either the old or the new content, after a loss of power too.
-
-        Raises:
-            OSError: the file is as it was.
-        """
+        """Replace one of its files atomically; its mode and, where permitted, its owner stay. Raises: OSError."""
         with os.fdopen(self.open(name), "rb") as replaced:
             status = os.fstat(replaced.fileno())
         new = f".{name[:100]}.{secrets.token_hex(8)}.tmp"
@@ -122,12 +116,7 @@ def open_folder(path: Path) -> Iterator[Folder]:
 
 
 def open_file(path: Path) -> int:
-    """A descriptor to read a regular file by an absolute path without links.
-
-    Raises:
-        NotRegularError: it is a folder, a device or a pipe.
-        OSError: it cannot be opened, or a part of the path has become a link.
-    """
+    """A descriptor to read a regular file by an absolute path without links. Raises: NotRegularError, OSError."""
     with open_folder(path.parent) as folder:
         descriptor = folder.open(path.name)
     # Of the open descriptor: the name may lead to another file by now.

@@ -76,8 +76,7 @@ class FolderSync:
     async def run(self, roots: Sequence[Root]) -> frozenset[Path]:
         """Bring everything in step; returns the files that were rejected for a temporary reason.
 
-        Raises:
-            BackendError: the index is unavailable; acknowledged documents are stored, and the next run skips them.
+        Raises: BackendError (acknowledged documents are stored, and the next run skips them).
         """
         one = _Pass(self)
         found = chain.from_iterable(walk(root, self.settings.generated) for root in roots)

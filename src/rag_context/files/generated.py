@@ -63,10 +63,7 @@ _DATA_SUFFIXES = frozenset(_TABLES.split())
 
 @dataclass(frozen=True)
 class Generated:
-    """Distinguishes generated files from written ones.
-
-    Files that match `include`, patterns as in an ignore file, are always indexed.
-    """
+    """Distinguishes generated files from written ones; what matches `include`, ignore patterns, is always indexed."""
 
     include: tuple[str, ...] = ()
 

@@ -159,10 +159,7 @@ def _first(errors: ExceptionGroup) -> Exception:
 def read_documents(
     file: BinaryIO, name: str, labels: Labels, model: type[BulkLine] = BulkLine
 ) -> Iterator[BulkLine | Rejected]:
-    """The documents of a stream, one at a time; empty lines are skipped.
-
-    `labels` are defaults for documents without these fields; tags are added to theirs.
-    """
+    """The documents of a stream, one at a time. `labels` are defaults for missing fields; tags are added to theirs."""
     for number, line in enumerate(_lines(file), start=1):
         try:
             if document := _document(line, labels, model):

@@ -184,10 +184,7 @@ def _entries(folder: Path) -> Sequence[os.DirEntry[str] | Rejected]:
 def find_changed(
     root: Path, changed: Collection[Path], generated: Generated | None = None, *, list_folder: ListFolder = _entries
 ) -> Iterator[Found | Rejected]:
-    """Of the files that a walk of a folder returns, those at or below some paths in it.
-
-    They need not exist any more.
-    """
+    """Of the files that a walk of a folder returns, those at or below some paths in it, which may be gone."""
     names: dict[Path, set[str]] = {}
     for path in outermost(changed):
         if path == root:

@@ -179,9 +179,7 @@ class Follower:
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set; changes that were noticed before are indexed.
 
-        Raises:
-            ConfigurationError: the files cannot be watched, or the index cannot be used.
-            BackendError: the index could not be reached at the end; the next run indexes the missed changes.
+        Raises: ConfigurationError, BackendError (unavailable at the end; the next run indexes the missed changes).
         """
         changed = asyncio.Event()
         try:

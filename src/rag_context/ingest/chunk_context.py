@@ -114,10 +114,7 @@ def origins_of(document: Document, spans: Sequence[Span], speakers: Sequence[str
 
 
 def speakers_of(document: Document, spans: Sequence[Span]) -> list[str | None]:
-    """Who alone said each span of a conversation; see `Chunk.speaker`.
-
-    The metadata of a single message may name its speaker; elsewhere the text says who speaks.
-    """
+    """Who alone said each span of a conversation, by its metadata or its text; see `Chunk.speaker`."""
     if document.content_type != documents.CHAT:
         return [None] * len(spans)
     if speaker := _stated_speaker(document.metadata):

@@ -46,11 +46,7 @@ FOLLOW = "Found by keyword search now, vectors follow"
 
 @dataclass(frozen=True, slots=True)
 class IndexingPolicy:
-    """The rules for indexing.
-
-    `window` is the model's, used until the model itself is known; `timeout_s` bounds one document's wait for
-    its vectors.
-    """
+    """The rules for indexing; `window` is used until the model is known, `timeout_s` bounds the wait for vectors."""
 
     window: int
     timeout_s: float = 5.0
@@ -107,9 +103,7 @@ class Indexer:
     ) -> Receipt:
         """Store a document; it is findable, and safe, when this returns. Arguments as those of `Submission`.
 
-        Raises:
-            InvalidInputError: it holds secrets and the policy rejects those.
-            BackendError: it could not be stored; nothing has changed.
+        Raises: InvalidInputError (secrets, where those are rejected), BackendError (nothing has changed).
         """
         (result,) = await self.index_all([Submission(document, reuse_from, defer_vectors)], at_least_s=at_least_s)
         if isinstance(result, Exception):
@@ -119,14 +113,9 @@ class Indexer:
     async def index_all(
         self, submissions: Sequence[Submission], *, at_least_s: float = 0.0
     ) -> list[Receipt | Exception]:
-        """Store documents together; versions of one document in their order.
+        """Store documents together; versions of one in their order. For each its receipt, or what `index` raises.
 
-        Args:
-            submissions: the documents.
-            at_least_s: how long they may wait for their vectors where that is longer than the policy says.
-
-        Returns:
-            For each its receipt, or what `index` raises.
+        `at_least_s`: how long they may wait for their vectors where that is longer than the policy says.
         """
         timeout_s = max(self._policy.timeout_s, at_least_s)
         deadline = Deadline.after(timeout_s, self._clock)
@@ -149,22 +138,15 @@ class Indexer:
         return [result for result in results if result is not None]
 
     async def complete(self, id_: str) -> bool:
-        """Embed a pending document and store its vectors.
+        """Embed a pending document; False where it was changed meanwhile, or another server completes it.
 
-        False where it was deleted or changed meanwhile, or where another server completes it.
-
-        Raises:
-            BackendError: the embedder or the store failed; the document stays pending.
+        Raises: BackendError (the embedder or the store failed; the document stays pending).
         """
         with span("index.complete"):
             return await self._complete(id_, retrying)
 
     async def finish(self, id_: str) -> bool:
-        """As `complete`, right after `index`, without retries: after a failure the background sweep goes on.
-
-        Raises:
-            BackendError: the embedder or the store failed; the document stays pending.
-        """
+        """As `complete`, right after `index`, without retries: the sweep is left what fails. Raises: BackendError."""
         with span("index.complete"):
             return await self._complete(id_, lambda work: work())
 
@@ -193,12 +175,9 @@ class Indexer:
             return done
 
     async def complete_beside(self, id_: str, embedder: Embedder, rebuilder: VectorRebuilder) -> bool:
-        """Add a document's vectors of another model to a rebuild; False where it cannot have any.
+        """Add a document's vectors of another model to a rebuild; False where it cannot have any. Raises: BackendError.
 
-        A document that the other model's window, or this version, splits differently is rechunked for both models.
-
-        Raises:
-            BackendError: an embedder or the store failed.
+        One that the other model's window, or this version, splits differently is rechunked for both models.
         """
         async with self._lock(id_):
             document = await self._documents.get(id_)
@@ -216,11 +195,7 @@ class Indexer:
             return await retrying(lambda: rebuilder.add(id_, document.content_hash, vectors, made_by))
 
     async def rechunk(self, id_: str) -> bool:
-        """Chunk a stored document again; pending until `complete`. False where it was deleted or changed meanwhile.
-
-        Raises:
-            BackendError: the store failed; nothing has changed.
-        """
+        """Chunk a stored document again, as pending; False where it was changed meanwhile. Raises: BackendError."""
         async with self._lock(id_):
             document = await self._documents.get(id_)
             if document is None:

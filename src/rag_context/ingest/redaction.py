@@ -89,9 +89,8 @@ class Redactor:
     def document(self, document: DocumentInput) -> tuple[DocumentInput, Mapping[str, int]]:
         """A document as it may be stored, and how many secrets of each kind were taken out of it.
 
-        Raises:
-            InvalidInputError: it holds secrets, and documents with secrets are rejected; or its project's name, or the
-                path of a project's file, is one.
+        Raises: InvalidInputError (secrets are rejected; or its project's name, or the path of a project's file, is
+        one).
         """
         tenant = document.tenant
         if tenant != DEFAULT_TENANT:
@@ -126,11 +125,7 @@ class Redactor:
         return self.mode is RedactionMode.OFF or not redact("\n\n".join(chain.from_iterable(given))).found
 
     def fields(self, fields: Mapping[str, Json]) -> tuple[dict[str, Any], Mapping[str, int]]:
-        """Values of named fields as they may be stored, and how many secrets of each kind were taken out.
-
-        Raises:
-            InvalidInputError: some hold secrets, and those are rejected; it names them.
-        """
+        """Named fields as they may be stored, and counts of their secrets. Raises: InvalidInputError (names them)."""
         if self.mode is RedactionMode.OFF or not redact("\n".join(_texts(dict(fields)))).found:
             return dict(fields), {}  # most end here, after one pass over all of them
         masked: dict[str, Json] = {}

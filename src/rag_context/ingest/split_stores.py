@@ -69,8 +69,7 @@ class TwoStoreWriter:
     async def write(self, version: Version) -> bool:
         """Store a document in place of its earlier version; returns whether its vectors are in too.
 
-        Raises:
-            BackendRejectedError: the vectors do not match the chunks or the index's model; nothing changed.
+        Raises: BackendRejectedError (the vectors do not match the chunks or the index's model; nothing changed).
         """
         # Before anything is stored: afterwards a rejection would leave the new version without its vectors.
         document, chunks, vectors = version.document, version.chunks, version.vectors
@@ -138,10 +137,7 @@ class TwoStoreWriter:
         await self._registry.adopt_model(model)
 
     async def drop_vectors(self) -> int:
-        """Delete all vectors, then the record of their model; every document becomes pending. Returns how many.
-
-        In this order the model of the remaining vectors is still recorded after a crash.
-        """
+        """Delete all vectors, then the record of their model, which is there as long as they are. Returns how many."""
         await self._in_background.clear()
         return await self._registry.drop_vectors()
 

@@ -137,10 +137,7 @@ Ahead: TypeAlias = Callable[[Task], Awaitable[Sequence[Identified | None]]]
 
 @dataclass(slots=True)
 class BatchEntry:
-    """A submission on its way in: each step notes here what it made.
-
-    `written` tells whether the vectors are stored too, or why the document could not be stored.
-    """
+    """A submission on its way in; `written`: whether the vectors are stored too, or why the document is not."""
 
     submission: Submission
     identified: Identified
@@ -207,10 +204,7 @@ class BatchEntry:
 
 
 class Preparation:
-    """Prepares documents for one embedder.
-
-    `ahead` prepares documents of large folders in other processes, `now` is the wall clock.
-    """
+    """Prepares documents for one embedder; `ahead` does so in other processes, `now` is the wall clock."""
 
     def __init__(
         self,

@@ -43,11 +43,7 @@ class TextVectors:
     async def of(
         self, texts: Sequence[str], vectors: dict[str, Vector] | None = None, embedder: Embedder | None = None
     ) -> Matrix:
-        """The vectors of all texts, `(n, dim) float32`, without a deadline; those in `vectors` are not made again.
-
-        Raises:
-            BackendError: the embedder failed.
-        """
+        """The vectors of all texts, `(n, dim) float32`; those in `vectors` are not made again. Raises: BackendError."""
         vectors = {} if vectors is None else vectors
         await self.add(texts, vectors, None, embedder)
         return stacked(texts, vectors)
@@ -61,10 +57,8 @@ class TextVectors:
     ) -> bool:
         """Add the vectors of texts to `vectors`; False where the deadline passed although the embedder works.
 
-        Only a timeout of the first slice counts as a failure of the embedder: much text is no fault of it.
-
-        Raises:
-            BackendError: the embedder failed; the vectors of earlier slices are in `vectors`.
+        Only a timeout of the first slice counts as its failure: much text is none. Raises: BackendError (earlier slices
+        stay).
         """
         guarded = self._embedder if embedder is None else self._embedding.guard(embedder, SLICE_S)
         # Each text once, however many chunks have it.

@@ -30,20 +30,14 @@ class VectorStorage(VectorStore, VectorWriter, Protocol):
     """A vector store for one generation."""
 
     async def remove(self) -> None:
-        """Remove the whole storage, which may be gone already; data of other programs in it stays.
-
-        It is not used after that.
-        """
+        """Remove the whole storage, which may be gone already and is not used again; data of other programs stays."""
 
     async def require_own(self) -> None:
         """Check that nothing in the storage is another program's. Raises: ForeignDataError."""
 
 
 class GenerationRegistry(Protocol):
-    """Records which generation of vectors is active and which one is being built, where another store keeps them.
-
-    A new index begins with generation 0.
-    """
+    """Records which generation of vectors is active (0 in a new index), and which is being built."""
 
     async def active_generation(self) -> tuple[int, str | None]:
         """The active generation, and the fingerprint of its model; None where no model is recorded."""
@@ -180,12 +174,9 @@ class GenerationRebuilder:
         return None
 
     async def begin(self, model: EmbeddingModel) -> bool:
-        """Begin a run for `model`; the inactive generation of an earlier run is removed.
+        """Begin a run for `model`, in place of an earlier one; False where another process has begun one of this model.
 
-        False where another process has begun a run of this model.
-
-        Raises:
-            ForeignDataError: the vectors are kept where another program keeps something too; nothing was changed.
+        Raises: ForeignDataError (the vectors are kept where another program keeps something too; nothing was changed).
         """
         while True:
             generation = await self._vectors.follow()
@@ -250,11 +241,7 @@ class GenerationRebuilder:
         return True
 
     async def switch(self, made_by: str, without: Collection[str]) -> bool:
-        """Make the new generation the active one; False where too many documents have no vectors in it.
-
-        Raises:
-            BackendRejectedError: no run of this model is under way.
-        """
+        """Make the new generation active; False where too many vectors are missing. Raises: BackendRejectedError."""
         await self._require_run(made_by)
         generation = await self._next_generation()
         documents = (await self._documents.counts()).documents

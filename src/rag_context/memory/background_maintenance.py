@@ -257,16 +257,10 @@ class BackgroundMaintenance:
             await asyncio.sleep(min(left_s, SWEEP_CHECK_S))
 
     async def sweep(self, on_done: Callable[[int], None], *, together: int = SWEEP_TOGETHER) -> int:
-        """Embed and store pending documents until no more can be completed; returns how many were.
+        """Embed and store pending documents, `together` at once, until no more can be completed; returns how many were.
 
-        A document that fails, or that was deleted or changed meanwhile, is left to the next sweep.
-
-        Args:
-            on_done: called after each document with the number that are done.
-            together: how many are completed at once.
-
-        Raises:
-            BackendUnavailableError: the embedder or the store is unavailable; the other documents stay pending.
+        `on_done` is called with their number after each. One that fails or changed is left to the next sweep.
+        Raises: BackendUnavailableError (the embedder or the store; the other documents stay pending).
         """
         done = 0
         is_unavailable = False

@@ -90,11 +90,8 @@ class Changes:
     async def correct(self, request: api.CorrectRequest, context: CallContext) -> api.CorrectResponse:
         """Store a correction, and hide what it corrects.
 
-        Raises:
-            NotFoundError: there is no such document.
-            InvalidInputError: the source has several, or the project's documents are files.
-            ConflictError: it was corrected already; the message says by which document.
-            BackendError: nothing was changed.
+        Raises: NotFoundError, InvalidInputError (several have this source, or they are files), ConflictError (it was
+        corrected already; names the correction), BackendError (nothing was changed).
         """
         started = self._now()
         request = await self._tenants.resolved(request)
@@ -151,13 +148,7 @@ class Changes:
 
     @performs(memory.UNDO)
     async def undo(self, request: api.UndoRequest) -> api.UndoResponse:
-        """Undo a change.
-
-        Raises:
-            NotFoundError: there is no such entry.
-            ConflictError: it cannot be undone, or not any more.
-            BackendError: nothing was changed.
-        """
+        """Undo a change. Raises: NotFoundError, ConflictError (it cannot be undone any more), BackendError."""
         tenant = tenant_of(await self._tenants.resolved(request))
         entry = await self.journal.entry(request.id)
         if entry is None or entry.tenant != tenant:
@@ -181,10 +172,8 @@ class Changes:
     async def forget(self, request: api.ForgetRequest) -> api.ForgetResponse:
         """Move documents to the trash, or remove them for good, or say which ones.
 
-        Raises:
-            InvalidInputError: they are many, are to be purged, and the request does not set `confirm`.
-            ConflictError: one of them was changed meanwhile.
-            BackendError: nothing was changed.
+        Raises: InvalidInputError (a purge of many without `confirm`), ConflictError (one was changed meanwhile),
+        BackendError.
         """
         request = await self._tenants.resolved(request)
         tenant, name = tenant_of(request), next(each for each in request.exactly_one_of if getattr(request, each))
@@ -221,11 +210,7 @@ class Changes:
         )
 
     async def sweep(self) -> int:
-        """Forget what has expired, and purge what was in the trash long enough; returns how many.
-
-        Raises:
-            BackendError: some may be left.
-        """
+        """Forget what has expired, purge what was in the trash long enough, return how many. Raises: BackendError."""
         if self._journal is None:
             return 0
         now = self._now()

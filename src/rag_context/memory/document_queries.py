@@ -40,12 +40,7 @@ class DocumentQueries:
         self._facets = FacetCounts(documents)
 
     async def document(self, document_id: str, tenant: Tenant) -> Document:
-        """Read a document of a tenant, which another one may have superseded.
-
-        Raises:
-            NotFoundError: the tenant has no such document.
-            BackendError: the store cannot be read.
-        """
+        """Read a document of a tenant, which another one may have superseded. Raises: NotFoundError, BackendError."""
         document = await self._documents.get(document_id)
         if document is None or document.tenant not in {tenant, tenant.on(Shelf.SUPERSEDED)}:
             raise NotFoundError(f"Document {document_id} not found")
@@ -68,12 +63,7 @@ class DocumentQueries:
         )
 
     async def listing(self, request: stored_documents.ListRequest) -> stored_documents.ListResponse:
-        """One page of documents, newest first.
-
-        Raises:
-            InvalidInputError: the cursor is not one that this method returned.
-            BackendError: the store cannot be read.
-        """
+        """One page of documents, newest first. Raises: InvalidInputError (of another method's cursor), BackendError."""
         after = stored_documents.read_cursor(request.cursor) if request.cursor is not None else None
         where = filter_of(request, self._redactor)
         # One more than the limit shows whether there is a next page.
@@ -108,9 +98,7 @@ async def ids_to_delete(
 ) -> list[str]:
     """Ids of the documents that a deletion selects, oldest first.
 
-    Raises:
-        InvalidInputError: they are many, and the request does not set `confirm`.
-        BackendError: the store cannot be read.
+    Raises: InvalidInputError (they are many, and the request does not set `confirm`), BackendError.
     """
     tenant = tenant_of(request)
     if request.document_id is None:

@@ -23,10 +23,7 @@ TIMEOUT_S = 0.3
 
 
 async def filter_hint(documents: DocumentStore, where: Filter) -> str | None:
-    """Which values of a filter no document of its tenant has; None if each has some, or the store is late.
-
-    Nothing of another tenant is read.
-    """
+    """Which values of a filter no document of its tenant has; None if each has some, or the store is late."""
     narrowed = list(_narrowed(where))
     if not narrowed:
         return None

@@ -26,11 +26,9 @@ class IndexingProgress:
         self._moved_at = 0.0
 
     def vector_problem(self, counts: Counts | None, problem: str | None) -> str | None:
-        """Why vectors stay missing; None if none are missing, or if embedding makes progress.
+        """Why vectors stay missing; None if embedding makes progress. `problem`:
 
-        Args:
-            counts: the counts of the index now; None if they could not be read.
-            problem: which documents could not be embedded in the last attempt, and why.
+        why some could not be embedded last time.
         """
         if counts is None:
             return None

@@ -84,10 +84,7 @@ class Audit:
     async def examine(self, thoroughness: Thoroughness) -> IntegrityReport:
         """Find what is wrong. An index that is too damaged to be examined is reported as an issue.
 
-        Raises:
-            ForeignIndexError: another program or a newer version wrote the index.
-            LostIndexError: the index has disappeared.
-            BackendUnavailableError: the store cannot be read now.
+        Raises: ForeignIndexError (of another program or a newer version), LostIndexError, BackendUnavailableError.
         """
         try:
             return await self._auditor.examine(document_issues, thoroughness)
@@ -168,10 +165,7 @@ def _input(document: documents.Document, channel: documents.Channel) -> document
 
 
 def _are_chunks_of(document: documents.Document, chunks: Sequence[documents.Chunk]) -> bool:
-    """Whether the chunks are slices that cover the content without a gap, in order and with their computed ids.
-
-    The front matter of a project's file belongs to no chunk.
-    """
+    """Whether the chunks cover the content (without a file's front matter) in order, with their computed ids."""
     end = body_start(document.content) if document.tenant.has_files else 0
     for position, chunk in enumerate(chunks):
         span = chunk.span
@@ -219,13 +213,9 @@ class Reindexing:
     async def run(self, on_progress: Callable[[int, int], None]) -> int:
         """Embed all documents again with the configured model and wait for the end; returns their number.
 
-        Searches use the old vectors meanwhile. The next start, or the next call, finishes an interrupted run.
-
-        Args:
-            on_progress: called with the number of documents that are done, and of all documents.
-
-        Raises:
-            BackendError: the model or the store is unavailable, or another process reindexes with another model.
+        Searches use the old vectors meanwhile; the next start, or call, finishes an interrupted run. `on_progress` is
+        called with the number that are done, and of all. Raises: BackendError (also where another process uses another
+        model).
         """
         rebuilding = self._rebuilding
         if rebuilding is not None:
@@ -256,12 +246,8 @@ class Reindexing:
     async def restore(self, broken: Sequence[str], on_progress: Callable[[int, int], None]) -> int:
         """Chunk documents again from their stored content, then embed all pending ones; returns their number.
 
-        Args:
-            broken: ids of the documents to chunk again.
-            on_progress: called with the number of documents that are embedded, and of all pending ones.
-
-        Raises:
-            BackendError: the model or the store is unavailable; the documents that are left stay pending.
+        `on_progress` is called with the number that are embedded, and of all. Raises: BackendError (the rest stays
+        pending).
         """
         for id_ in broken:
             await self._indexer.rechunk(id_)
@@ -270,11 +256,7 @@ class Reindexing:
         return await self._maintenance.sweep(lambda done: on_progress(min(done, total), total))
 
     async def reindex(self, request: ReindexRequest, on_progress: OnReindexed) -> ReindexResponse:
-        """Start a run in the background if one is needed and none runs; waits for its end if the request says so.
-
-        Raises:
-            BackendError: the model or the store is unavailable.
-        """
+        """Start a run in the background if one is needed; wait for its end if requested. Raises: BackendError."""
         if not request.status_only:
             async with self._one_at_a_time:
                 await self._begin(force=request.force)

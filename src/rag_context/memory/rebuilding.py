@@ -85,11 +85,7 @@ class Rebuilding:
             )
 
     async def work(self, on_done: OnDone = lambda _done: None, *, together: int = 1) -> bool:
-        """Finish the run of the model in use; returns False if there is none, or if another task works on it.
-
-        Raises:
-            BackendError: the embedder or the store is unavailable; the run continues later.
-        """
+        """Finish the run of the model in use; False if there is none, or another works on it. Raises: BackendError."""
         # Another task of this process works on it; a caller that waits polls `remaining`.
         if self._one_at_a_time.locked():
             return False

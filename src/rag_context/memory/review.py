@@ -77,9 +77,7 @@ class Review:
     async def review(self, request: api.ReviewRequest, context: CallContext) -> api.ReviewResponse:
         """Examine documents until there are enough suggestions, or the time is up.
 
-        Raises:
-            InvalidInputError: the cursor is not one that this method returned, or the stores have no journal.
-            BackendError: the store cannot be read.
+        Raises: InvalidInputError (of another cursor, or the stores have no journal), BackendError.
         """
         tenant = tenant_of(await self._tenants.resolved(request))
         after = None if request.cursor is None else read_cursor(request.cursor)
@@ -111,13 +109,7 @@ class Review:
 
     @performs(memory.DECIDE)
     async def decide(self, request: api.DecideRequest) -> api.DecideResponse:
-        """Take a decision about a suggestion.
-
-        Raises:
-            NotFoundError: a document is not there, or not found any more.
-            InvalidInputError: the decision does not fit.
-            ConflictError: a document was changed meanwhile.
-        """
+        """Take a decision. Raises: NotFoundError, InvalidInputError (it does not fit), ConflictError (changed)."""
         tenant = tenant_of(await self._tenants.resolved(request))
         ids = list(dict.fromkeys(request.document_ids))
         links = await self._changes.links(ids)

@@ -238,11 +238,7 @@ class Service:
 
     @performs(memory.SEARCH)
     async def search(self, request: SearchRequest, context: CallContext) -> SearchResponse:
-        """Answer a question at the best level that works now; a failure of a backend raises nothing.
-
-        Raises:
-            SearchFailedError: nothing could be searched, and the request is `strict`.
-        """
+        """Answer at the best level that works now; no failing backend raises. Raises: SearchFailedError (`strict`)."""
         with span("search", {"rag.mode": request.mode, "rag.limit": request.limit}) as traced:
             response, retry_after_s = await self._search(request, context)
             describe(traced, request, response, content=self._dependencies.traces_content)
@@ -351,10 +347,7 @@ class Service:
         return mappers.index_response(receipt, (self._clock() - started) * 1000.0)
 
     async def bulk_all(self, lines: Sequence[BulkLine], *, request_id: str) -> list[BulkReceipt | Exception]:
-        """Index documents of a stream together: a receipt for each, or the `BackendError` that one failed with.
-
-        If a document is invalid, its receipt says why.
-        """
+        """Index documents of a stream together: a receipt for each, also if it is invalid, or its `BackendError`."""
         if any(line.defer_vectors for line in lines):
             self._dependencies.maintenance.delay_sweep()
         # Waits without a limit: the stream is read no faster than its documents are indexed.
@@ -371,9 +364,8 @@ class Service:
     async def delete(self, request: stored.DeleteRequest) -> stored.DeleteResponse:
         """Delete documents, or with `dry_run` list those that would be deleted.
 
-        Raises:
-            InvalidInputError: the request selects many documents and does not set `confirm`.
-            BackendError: the store failed; the documents that are not deleted yet are still stored.
+        Raises: InvalidInputError (many, without `confirm`), BackendError (those that are not deleted yet are still
+        stored).
         """
         request = await self._tenants.resolved(request)
         ids = await ids_to_delete(request, self._documents_past_breaker, self._dependencies.redactor)
@@ -405,11 +397,7 @@ class Service:
 
     @performs(memory.REINDEX)
     async def reindex(self, request: maintenance.ReindexRequest, context: CallContext) -> maintenance.ReindexResponse:
-        """Embed documents and collections again in the background if another model embedded them.
-
-        Raises:
-            BackendError: the model or the store is unavailable.
-        """
+        """Embed documents and collections of another model again in the background. Raises: BackendError."""
         response = await self.reindexing.reindex(request, context.on_progress)
         if self.collections is not None:
             return await self.collections.maintenance.reindex_behind(request, response)

@@ -36,11 +36,9 @@ class Tokenizer(Protocol):
 class Provenance:
     """Whether the vectors that come in a model's name were made by it: a server may have another model at any time.
 
-    A vector is confirmed once a probe that was sent after it came in shows the model. Where it has another one,
-    another provenance begins, and what this one has not confirmed it never will.
-
-    Args:
-        confirm: probes the server, not earlier than at a time; None: the model is in this process and stays the same.
+    A vector is confirmed once a probe that was sent after it came in shows the model. Where it has another one, another
+    provenance begins, and what this one has not confirmed it never will. `confirm` probes the server, not earlier than
+    at a time; None: the model is in this process.
     """
 
     def __init__(self, confirm: Callable[[float], Awaitable[object]] | None = None) -> None:

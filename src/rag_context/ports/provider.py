@@ -108,10 +108,8 @@ class Provider(Protocol):
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
         """Store entries with their vectors, one row each, atomically; an existing id is replaced.
 
-        The ids of one call are distinct. The first one binds the collection to its dimension.
-
-        Raises:
-            InvalidInputError: the vectors are of another dimension than the collection's.
+        The ids of one call are distinct. The first one binds the collection to its dimension. Raises: InvalidInputError
+        (of another dimension).
         """
 
     async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage: ...
@@ -120,11 +118,7 @@ class Provider(Protocol):
         """The vectors of the given entries; unknown ones are left out."""
 
     async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
-        """The nearest first, equal ones by id.
-
-        Raises:
-            InvalidInputError: the vector is of another dimension than the collection's.
-        """
+        """The nearest first, equal ones by id. Raises: InvalidInputError (the vector is of another dimension)."""
 
     async def delete(self, name: str, id_: str) -> bool:
         """Remove one entry; False where it is unknown."""
@@ -163,10 +157,8 @@ class Switching(Protocol):
     async def switch(self, name: str, built: str) -> bool:
         """Put the entries of the collection `built`, with its metadata and dimension, in place of those of `name`.
 
-        Readers see the old entries or the new ones, never a mix; labels and date stay, and `built` is removed.
-
-        Returns:
-            False, and no change, where the provider detects that the two do not hold the same documents.
+        Readers see the old entries or the new ones, never a mix; labels and date stay, and `built` is removed. False,
+        and no change, where the provider detects that the two do not hold the same documents.
         """
 
 
@@ -185,7 +177,4 @@ class KeywordProvider(Protocol):
     async def keyword_scores(
         self, name: str, text: str, where: Clause, *, limit: int, also: Sequence[str] = ()
     ) -> dict[str, KeywordScore]:
-        """The `limit` entries of highest BM25 that a clause lets through, equal ones by id; and the scores of `also`.
-
-        Entries without any of the query's terms are left out.
-        """
+        """The `limit` entries of highest BM25 that a clause admits, equal ones by id, and the scores of `also`."""

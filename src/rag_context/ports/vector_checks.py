@@ -17,11 +17,7 @@ STRAGGLERS = 0.01
 
 
 def require_comparable(recorded: EmbeddingModel, model: EmbeddingModel) -> None:
-    """Check that vectors of a model can be compared with those of the recorded one: what every registry adopts by.
-
-    Raises:
-        IndexMismatchError: they cannot.
-    """
+    """Check that vectors of a model can be compared with the recorded one's. Raises: IndexMismatchError."""
     if not recorded.is_comparable(model):
         raise IndexMismatchError(
             f"The index was made by {recorded.name!r} ({recorded.dimension} dimensions), not by {model.name!r}"
@@ -32,13 +28,7 @@ def require_comparable(recorded: EmbeddingModel, model: EmbeddingModel) -> None:
 def require_model(component: str, recorded: str | None, made_by: str | None) -> None:
     """Check that vectors were made by the index's model, which a reindex may have replaced meanwhile.
 
-    Args:
-        component: the store.
-        recorded: fingerprint of the index's model.
-        made_by: that of the vectors' model; None is not checked.
-
-    Raises:
-        BackendRejectedError: they were made by another one.
+    `recorded` and `made_by` are fingerprints; None of the latter is not checked. Raises: BackendRejectedError.
     """
     if made_by is not None and made_by != recorded:
         raise BackendRejectedError(
@@ -47,10 +37,9 @@ def require_model(component: str, recorded: str | None, made_by: str | None) -> 
 
 
 def require_shape(component: str, vectors: Matrix, chunks: int, dimension: int | None = None) -> None:
-    """Check that there is a vector for each chunk, of the dimension of the index if it has one.
+    """Check that there is a vector for each chunk, of the index's dimension if it has one.
 
-    Raises:
-        BackendRejectedError: they are too many or too few, or of another dimension.
+    Raises: BackendRejectedError.
     """
     if len(vectors) != chunks:
         raise BackendRejectedError(component, f"{len(vectors)} vectors were submitted for {chunks} chunks.")
@@ -68,8 +57,5 @@ def no_rebuild(component: str) -> BackendRejectedError:
 
 
 def can_switch(missing: Collection[str], without: Collection[str], documents: int) -> bool:
-    """Whether a rebuild may end, although some of all documents are `missing` new vectors.
-
-    Those in `without` cannot have any.
-    """
+    """Whether a rebuild may end, although documents are `missing` new vectors; those in `without` cannot have any."""
     return len(set(missing) - set(without)) <= STRAGGLERS * documents

@@ -45,10 +45,7 @@ class IndexWriter(Protocol):
         """
 
     async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
-        """As `write` for versions of different documents: what it returns or raises for each.
-
-        One that fails keeps no other from being stored.
-        """
+        """As `write` for versions of different documents: what it returns or raises for each of them by itself."""
 
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
         """Add the vectors of a pending document; False where it was changed or deleted meanwhile."""
@@ -92,8 +89,7 @@ class Journal(Protocol):
     async def make(self, change: Change) -> Entry:
         """Make all moves of a change, or none.
 
-        Raises:
-            ConflictError: a document is not where it is to be moved from.
+        Raises: ConflictError (a document is not where it is to be moved from).
         """
 
     async def selected(
@@ -114,21 +110,17 @@ class Journal(Protocol):
         """The entries about all tenants, oldest first; those after a sequence."""
 
     async def take_over(self, history: History, sequences: dict[int, int]) -> None:
-        """Add what another index recorded; what is here already stays as it is.
+        """Add what another index recorded, links of documents here alone; what is here already stays as it is.
 
-        Args:
-            history: its links are of documents that are stored here; other ones are left out.
-            sequences: by the sequence of an entry there, its sequence here. Later calls need those of earlier ones.
+        `sequences`: by the sequence of an entry there, its sequence here. Later calls need those of earlier ones.
         """
 
     async def due(
         self, now: datetime, kept_since: Mapping[str, datetime], trashed_before: datetime, limit: int
     ) -> list[Link]:
-        """Documents that have expired, and those in the trash that were put there before a moment.
+        """Documents that have expired, and those in the trash that were put there before a moment; `limit` of either.
 
-        Args:
-            kept_since: by content type, when those that are kept longest were indexed. Pinned ones do not expire.
-            limit: so many of either.
+        `kept_since`: by content type, when those that are kept longest were indexed. Pinned ones do not expire.
         """
 
 
@@ -154,8 +146,7 @@ class DocumentWriter(Protocol):
     async def mark_indexed(self, document_id: str, content_hash: str, made_by: str | None = None) -> bool:
         """Record that this version's vectors are stored; False where it was changed or deleted meanwhile.
 
-        Raises:
-            BackendRejectedError: the index records another model than `made_by` by now.
+        Raises: BackendRejectedError (the index records another model than `made_by` by now).
         """
 
     async def mark_pending(self, document_ids: Collection[str]) -> None:
@@ -168,10 +159,9 @@ class VectorWriter(Protocol):
     """Writes vectors where another store keeps the documents. Every call may be repeated."""
 
     async def prepare(self, model: EmbeddingModel) -> None:
-        """Create the storage for vectors of this model where it is missing.
+        """Create the storage for a model's vectors if it is missing.
 
-        Raises:
-            BackendRejectedError: the store has vectors of another dimension.
+        Raises: BackendRejectedError (it has another dimension).
         """
 
     async def put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> None:
@@ -205,8 +195,7 @@ class ModelRegistry(Protocol):
     async def adopt_model(self, model: EmbeddingModel) -> None:
         """Record the model of an index that has none, or no vectors.
 
-        Raises:
-            IndexMismatchError: its vectors were made by another model.
+        Raises: IndexMismatchError (they are of another one).
         """
 
     async def drop_vectors(self) -> int:
@@ -223,25 +212,16 @@ class BulkLoad(Protocol):
     async def write_new(self, documents: Sequence[WholeDocument], made_by: str | None) -> list[str]:
         """Store those of these documents that the index does not have, in their order and in one transaction.
 
-        Args:
-            documents: with distinct ids; those without vectors are pending.
-            made_by: the fingerprint of the model that made the vectors, which must be the index's.
-
-        Returns:
-            the ids of those that were stored.
-
-        Raises:
-            BackendRejectedError: one of them cannot be stored; nothing was.
+        Their ids are distinct; those without vectors are pending. `made_by`: fingerprint of the vectors' model, which
+        must be the index's. Returns the ids of the stored ones. Raises: BackendRejectedError (one cannot be stored;
+        nothing was).
         """
 
     def loading(self, on_progress: Callable[[float], None]) -> AbstractAsyncContextManager[None]:
         """Build no index while the block runs, and the due ones at its end, if it did not fail.
 
-        Args:
-            on_progress: called with the share of the vectors that are in their index, 0..1.
-
-        Raises:
-            BackendError: an index could not be built; what was loaded is stored and found all the same.
+        `on_progress` is called with the share of the vectors that are in their index. Raises: BackendError (an index
+        could not be built; what was loaded is stored and found all the same).
         """
 
 
@@ -286,9 +266,8 @@ class IndexAuditor(Protocol):
     async def examine(self, check: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
         """Examine the whole index at one point in time; every document is passed to `check`.
 
-        Raises:
-            ForeignIndexError: the index is another program's, or a newer version's.
-            BackendDataError: the index is too damaged to be examined.
+        Raises: ForeignIndexError (of another program or a newer version), BackendDataError (too damaged to be
+        examined).
         """
 
     async def repair(self, kinds: Collection[IssueKind]) -> None:
@@ -302,10 +281,7 @@ class IndexAuditor(Protocol):
 
 
 class FileManifest(Protocol):
-    """Records the result of reading each file of this machine; it can be rebuilt by reading the files again.
-
-    Called from threads, one call at a time.
-    """
+    """Records the result of reading each file of this machine. Called from threads, one call at a time."""
 
     def entries(self, paths: Collection[str]) -> dict[str, FileEntry]:
         """The entries of the given files, by path."""

@@ -84,12 +84,7 @@ class _Repository:
 
 
 class Repositories:
-    """Checks passages against the repositories that are known.
-
-    Args:
-        clock: monotonic seconds.
-        budget_s: most time of one check.
-    """
+    """Checks passages against the repositories that are known, for at most `budget_s`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, budget_s: float = CHECK_S) -> None:
         self._clock = clock
@@ -125,9 +120,7 @@ class Repositories:
     async def check(self, passages: Sequence[Cited], here: str | None) -> Checked | None:
         """The references of passages; None where no repository is known to which one belongs.
 
-        Args:
-            passages: what a search returns.
-            here: the tag of the project that the caller works on: what names no project is checked against that.
+        `here`: the tag of the project that the caller works on: what names no project is checked against that.
         """
         work = [(passage, self._of(passage, here)) for passage in passages]
         known = {id(repository): repository for _, repository in work if repository is not None}

@@ -42,15 +42,7 @@ class FixedLimit:
 
 
 class AdaptiveLimit:
-    """A number at once that grows while all are in time and shrinks when they are not.
-
-    Args:
-        start: how many at first.
-        least: never fewer.
-        most: never more.
-        target_s: a longer service time means that too many ran at once.
-        clock: monotonic seconds.
-    """
+    """A number at once, `least` to `most`, that grows while all are in `target_s` and shrinks when they are not."""
 
     def __init__(
         self, start: int, *, least: int, most: int, target_s: float, clock: Callable[[], float] = time.monotonic
@@ -67,12 +59,7 @@ class AdaptiveLimit:
         return int(self._limit)
 
     def observe(self, service_s: float, *, was_full: bool) -> None:
-        """Record how long one took. The limit shrinks once for all that ran at the same time.
-
-        Args:
-            service_s: seconds from admission to the end, without those in which nothing could run.
-            was_full: whether as many as allowed were running.
-        """
+        """Record how long one took from admission, without stalls, and whether as many as allowed were running."""
         now = self._clock()
         if service_s > self._target_s:
             # Those that ran beside this one were let in under the same limit: their lateness is no further evidence.
@@ -106,14 +93,7 @@ class Slot:
 
 
 class Admission:
-    """The slots of one class of work; first come, first served. For one event loop, not for threads.
-
-    Args:
-        name: the class, for messages and metrics.
-        limit: how many run at once.
-        bounds: of the queue.
-        clock: monotonic seconds.
-    """
+    """The slots of one class of work; first come, first served. For one event loop, not for threads."""
 
     def __init__(self, name: str, limit: Limit, bounds: Bounds, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = name

@@ -51,13 +51,10 @@ class _CachedFinding:
 
 
 class HealthMonitor:
-    """Checks dependencies and caches the results.
+    """Checks dependencies, each of a role, and caches the results.
 
-    Args:
-        dependencies: the dependencies, each with the description of its role.
-        clock: monotonic seconds.
-        writes: by name of a dependency, a function that makes a write without effect there; it raises BackendError.
-        notes: by name of a dependency, what its detail says besides.
+    `writes`: by name of a dependency, a function that makes a write without effect there, or raises BackendError;
+    `notes`: by name, what its detail says besides.
     """
 
     def __init__(
@@ -78,10 +75,7 @@ class HealthMonitor:
     ) -> tuple[ComponentFinding, ...]:
         """Check all dependencies at once; returns one finding each, in their order.
 
-        Args:
-            state: the counts of the index; a cached finding of a store for other counts is not used.
-            model: the model in use, None while there is none; a cached finding of the embedder for another one is not
-                used.
+        Cached findings of the stores for other counts (`state`), and of the embedder for another model, are not used.
         """
         states = {**dict.fromkeys(STORES, state), EMBEDDER: ("model", model)}
         return tuple(

@@ -25,12 +25,7 @@ _NEVER = float("inf")
 
 
 class Stalls:
-    """Adds up what one event loop lost while it was watched.
-
-    Args:
-        call_later: runs a function so many seconds from now, as a loop's does.
-        clock: monotonic seconds.
-    """
+    """Adds up what one event loop lost while it was watched; `call_later` is that of the loop."""
 
     def __init__(
         self, call_later: Callable[[float, Callable[[], None]], object], clock: Callable[[], float] = time.monotonic

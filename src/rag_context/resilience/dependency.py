@@ -103,12 +103,8 @@ class Permit:
 class Breaker:
     """Counts failures in a row of one thing; for one event loop, not for threads.
 
-    Args:
-        name: what it guards, for messages.
-        threshold: failures in a row that open it.
-        cooldown: seconds to stay open, given how often it opened since it was last closed.
-        event_s: failures that began within so many seconds of a counted one are one with it; 0 counts each of them.
-        clock: monotonic seconds.
+    `threshold` of them open it, for `cooldown` seconds, given how often it opened since it was last closed. Failures
+    that began within `event_s` seconds of a counted one are one with it; 0 counts each of them.
     """
 
     def __init__(
@@ -286,20 +282,14 @@ class Dependency:
     def call(self, work: Callable[[], Awaitable[T]], timeout_s: float) -> Awaitable[T]:
         """Do `work` in time; retry once if the backend did not answer and enough time is left.
 
-        Raises:
-            BreakerOpenError: the dependency is known to be down.
-            BackendError: it failed.
+        Raises: BreakerOpenError (the dependency is known to be down), BackendError (it failed).
         """
         if self._probe_s is not None and self.breaker.state is BreakerState.HALF_OPEN:
             return self._probed(work, timeout_s)
         return self._judged(work, timeout_s, self.breaker.permit, tries=2)
 
     def bypass_open_breaker(self, work: Callable[[], Awaitable[T]], timeout_s: float) -> Awaitable[T]:
-        """As `call`, but also while the breaker is open, which searches with little time may have opened too soon.
-
-        Raises:
-            BackendError: it failed; while the breaker is open, after two seconds at most.
-        """
+        """As `call`, but for two seconds while the breaker is open: searches may have opened it too soon."""
         if self.breaker.closed:
             return self.call(work, timeout_s)
         return self._judged(work, min(timeout_s, BYPASS_TIMEOUT_S), self.breaker.trial)

@@ -31,15 +31,9 @@ _SEAL_BYTES = 16
 class SecondLevel:
     """Reads and writes a shared cache through its circuit breaker. Every failure and every damaged value is a miss.
 
-    A cache that hangs costs `timeout_s` until its breaker opens, and then nothing until a probe succeeds.
-
-    Args:
-        cache: the cache.
-        guard: its circuit breaker; the service probes it with the other dependencies.
-        timeout_s: seconds a request waits for an answer.
-        capacity: values that may wait to be written; more are dropped and counted.
-        secret: the key of all processes that share the cache; a value that was not signed with it is a miss. Without
-            one, the digest detects damage but not forgery.
+    A cache that hangs costs `timeout_s` until its breaker opens, and then nothing until a probe succeeds. More than
+    `capacity` values that wait are dropped and counted. Values that were not signed with `secret`, the key of all
+    processes that share the cache, are misses; without one, damage is detected, and forgery is not.
     """
 
     def __init__(

@@ -72,9 +72,7 @@ class WorkerProcesses:
     def worker(self) -> Iterator["Worker"]:
         """One process for one request, from any thread; it is used again only if its `is_ready` is set at the end.
 
-        Raises:
-            WorkerFailedError: it cannot be started, or from a call of the worker.
-            WorkersClosedError: the processes were closed meanwhile, or before.
+        Raises: WorkerFailedError (it cannot be started, or from a call of the worker), WorkersClosedError.
         """
         with self._places:
             worker = self._taken()

@@ -76,10 +76,9 @@ class Adopted:
 
 
 class RecordReader:
-    """Reads records of other programs as documents of an index.
+    """Reads records of other programs as documents of an index, whose kinds are `content_types`;
 
-    Args:
-        content_types: the kinds of documents that the index has; every other kind is documentation.
+    others are documentation.
     """
 
     def __init__(self, content_types: Collection[str]) -> None:
@@ -182,11 +181,8 @@ class Passages:
     """A `ForeignSource` of documents over one whose records are passages: those of one document become one text.
 
     Passages of one session, source and kind are of one document, in the order of their times; a message of a chat is a
-    document by itself, and so is a passage without a source.
-
-    Args:
-        source: the passages; all of them are in memory while they are read.
-        without: ids of passages that documents of another source have.
+    document by itself, and so is a passage without a source. `without`: ids of passages that another source's documents
+    have.
     """
 
     def __init__(self, source: ForeignSource, without: Collection[str] = ()) -> None:

@@ -83,9 +83,7 @@ def _member(name: str, size: int) -> tarfile.TarInfo:
 def read_archive(file: BinaryIO, folder: Path, names: frozenset[str]) -> BackupReceipt:
     """Read a backup into an empty folder: only files of these names, each as its receipt says.
 
-    Raises:
-        InvalidInputError: it is no backup, is not whole, or was changed.
-        OSError: a file cannot be read or written.
+    Raises: InvalidInputError (it is no backup, is not whole, or was changed), OSError.
     """
     found: dict[str, Part] = {}
     receipt: BackupReceipt | None = None

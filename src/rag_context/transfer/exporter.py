@@ -60,15 +60,10 @@ class Exporter:
         *,
         project: str | None = None,
     ) -> Exported:
-        """Pass the index to `put`, line by line, documents by id.
+        """Pass the index to `put`, line by line, documents by id; of one `project` ("": of none) if given.
 
-        Args:
-            put: writes a line.
-            on_progress: called with the number of exported documents, and the total where it is known.
-            project: the only project to export ("" for the agents' own memory); None for everything.
-
-        Raises:
-            BackendError: a store is unavailable, or the index's model was replaced meanwhile.
+        `on_progress` is called with the number of exported documents, and the total where it is known. Raises:
+        BackendError (a store is unavailable, or the index's model was replaced meanwhile).
         """
         model = await self._registry.recorded_model()
         total = (await self._documents.counts()).documents if project is None else None
@@ -102,16 +97,10 @@ class Exporter:
     async def read(
         self, id_: str, seen: Stored, model: EmbeddingModel | None, project: str | None = None
     ) -> IndexedDocument | None:
-        """One complete version of a document; None where it was deleted, or is of another project.
+        """One complete version of a document, `seen` a moment ago; None where it was deleted, or is of another project.
 
-        Args:
-            id_: of the document.
-            seen: what was stored of it a moment ago.
-            model: the model of the vectors; None leaves them out.
-            project: the only project to read; None for every one.
-
-        Raises:
-            BackendError: the store is unavailable, or the document changed during each of several reads.
+        Its vectors are of `model`, None leaves them out. Raises: BackendError (also where it changed during several
+        reads).
         """
         stored: Stored | None = seen
         for _ in range(TRIES):

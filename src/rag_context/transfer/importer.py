@@ -67,12 +67,7 @@ class Imported:
 
 
 class Lines:
-    """The lines of an export, numbered from 1, read one at a time.
-
-    Args:
-        file: open for reading bytes.
-        longest: bytes of a line that are read.
-    """
+    """The lines of an export, numbered from 1, read one at a time; of each at most `longest` bytes."""
 
     def __init__(self, file: BinaryIO, *, longest: int = MAX_LINE_BYTES) -> None:
         self._file = file
@@ -107,15 +102,7 @@ class _Run:
 
 
 class Importer:
-    """Imports an export while the index is in use.
-
-    Args:
-        documents: reads the stored documents.
-        writer: stores; what it acknowledged is durable.
-        registry: records the model of the index.
-        conflict: what to do with a document of which the index has a newer version.
-        journal: takes over what the journal of the export holds; None where the store has none.
-    """
+    """Imports an export while the index is in use; its journal only where the store has one."""
 
     def __init__(
         self,
@@ -144,15 +131,10 @@ class Importer:
     ) -> Imported:
         """Import all documents; those that were imported stay, even if a later one fails.
 
-        Args:
-            lines: the export.
-            on_header: called with the first line, and the index's model where the vectors can be used.
-            on_progress: called after each document with the counts so far.
-            on_broken: called with the number of a line that is invalid, or that the store rejects, and the reason.
-
-        Raises:
-            InvalidInputError: the file is not an export, or one of a newer version; nothing was imported.
-            BackendError: a store became unavailable; the same call again continues.
+        `on_header` is called with the first line, and the index's model where the vectors can be used; `on_progress`
+        after each document with the counts so far; `on_broken` with the number of a line that is invalid, or that the
+        store rejects, and why. Raises: InvalidInputError (no export, or of a newer version; nothing was imported),
+        BackendError (the same call again continues).
         """
         numbered = iter(lines)
         _, first = await asyncio.to_thread(next, numbered, _NO_LINE)
@@ -229,11 +211,9 @@ class Importer:
         imported.pending += pending
 
     async def store(self, entry: IndexedDocument) -> tuple[ImportOutcome, bool]:
-        """Store a document; returns the result, and whether the document is pending.
+        """Store a document; returns the result, and whether it is pending.
 
-        Raises:
-            BackendRejectedError: the store cannot hold it.
-            BackendError: the store is unavailable.
+        Raises: BackendError (or it cannot be stored).
         """
         document = entry.document
         stored = await retrying(partial(self._documents.stored, document.id))

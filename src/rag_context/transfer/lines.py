@@ -52,15 +52,10 @@ def document_line(entry: IndexedDocument) -> bytes:
 
 
 def read_document(line: bytes, dimension: int | None) -> IndexedDocument:
-    """The document of a line. Chunks that do not match the content, and invalid vectors, are left out: both can be
-    made again.
+    """The document of a line; chunks and vectors that are invalid, which can be made again, are left out.
 
-    Args:
-        line: as `document_line` wrote it.
-        dimension: the dimension of the vectors; None where they cannot be used.
-
-    Raises:
-        InvalidInputError: it is not a valid document, or its id or hash does not match its content.
+    Without a `dimension` the vectors are not used. Raises: InvalidInputError (its id or hash does not match its
+    content).
     """
     read = read_line(ExportedDocument, line)
     document = _document(read)

@@ -115,11 +115,8 @@ class Mover:
     async def copy(self, documents: Mapping[str, Stored], on_progress: OnProgress) -> Copied:
         """Copy these documents of the source in the order of their first writes, which is that of conversations.
 
-        Those that were copied stay, even if a later one fails.
-
-        Raises:
-            IndexMismatchError: the target has vectors of another model.
-            BackendError: a store became unavailable; the same move again continues.
+        Those that were copied stay. Raises: IndexMismatchError (the target has vectors of another model), BackendError
+        (the same move again continues).
         """
         model = await self._source.registry.recorded_model()
         if model is not None:

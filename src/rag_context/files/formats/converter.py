@@ -50,10 +50,7 @@ _MAX_USERS_BYTES = 16 << 20
 
 
 def format_of(name: str, head: bytes) -> Format | None:
-    """The format a file must be converted from; None for plain text and unknown formats.
-
-    `head`, its first `SNIFFED_BYTES` or fewer, is used for JSON files only.
-    """
+    """The format a file must be converted from; None for others. `head`, its first bytes, is used for JSON alone."""
     path = PurePath(name)
     if path.name == AIDER_FILE:
         return Format.AIDER
@@ -136,13 +133,9 @@ class Converter:
     def documents(
         self, format_: Format, path: Path, data: bytes, ways: Ways = WHOLE
     ) -> Generator[Extracted, None, None]:
-        """The documents in a file, in order; to be called from any thread.
+        """The documents in a file, in order; to be called from any thread. Next to a Slack export, its users are read.
 
-        Next to a Slack export, the list of users is read.
-
-        Raises:
-            ConversionError: it cannot be read, or not to its end; earlier documents are valid.
-            WorkersClosedError: the converter was closed meanwhile, or before.
+        Raises: ConversionError (earlier documents are valid), WorkersClosedError (nothing is known of the file).
         """
         if missing := [name for name in _LIBRARIES.get(format_, ()) if importlib.util.find_spec(name) is None]:
             needed = " and ".join(missing)

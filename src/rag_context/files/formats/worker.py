@@ -70,13 +70,7 @@ def run(limits: ProcessLimits) -> None:
 def extract(
     format_: Format, name: str, data: bytes, beside: bytes, limits: ProcessLimits, ways: Ways = WHOLE
 ) -> Iterator[Extracted]:
-    """The documents in a file.
-
-    `beside` has the users of a Slack export. Conversations without an id are named after `name`, the path.
-
-    Raises:
-        ConversionError: it cannot be read, or not to its end.
-    """
+    """The documents in a file; `beside` has the users of a Slack export. Raises: ConversionError."""
     if not data.strip():
         raise ConversionError("empty", expected=True)
     path = PurePath(name)

@@ -272,11 +272,7 @@ class Client:
 def read(client: Client, data: bytes, name: str, drivers: Collection[str] = ()) -> Conversation:
     """The conversation in a file; `name` is its id if the file has none, or if it is that of a sub-agent.
 
-    Args:
-        drivers: with `SUBAGENT` what sub-agents said counts, too.
-
-    Raises:
-        BrokenOffError: the file is one object that ends before its messages do.
+    With `SUBAGENT` in `drivers`, what sub-agents said counts too. Raises: BrokenOffError (an object without its end).
     """
     session, title, seen = "", "", set[str]()
     folder, remote, driver = "", "", ""

@@ -117,11 +117,7 @@ WARP = Database(
 
 @contextmanager
 def opened(path: Path) -> Iterator[Connection]:
-    """A client's database, read as it is now, without a change to its files.
-
-    Raises:
-        ConversionError: it cannot be read now, or is too large to copy.
-    """
+    """A client's database, read as it is now, without a change to its files. Raises: ConversionError."""
     try:
         if _size(_log(path)) == 0:
             with closing(_connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1")) as connection:

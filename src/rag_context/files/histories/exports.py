@@ -25,11 +25,7 @@ _CONTENT = {"thoughts": REASONING, "reasoning_recap": REASONING, "user_editable_
 
 
 def chatgpt(data: bytes) -> Iterator[Conversation]:
-    """The conversations of `conversations.json`, each along the branch that was open last.
-
-    Raises:
-        BrokenOffError: the file ends before its array does; the conversations before are complete.
-    """
+    """The conversations of an export, each along the branch that was open last. Raises: BrokenOffError, as `claude`."""
     for number, conversation in enumerate(whole_elements(data), 1):
         id_ = word(conversation, "conversation_id", "id") or f"conversation-{number}"
         mapping = conversation.get("mapping")
@@ -78,8 +74,7 @@ def _chatgpt_message(message: Fields) -> Message | str:
 def claude(data: bytes) -> Iterator[Conversation]:
     """The conversations of `conversations.json`, with the texts that were attached to their messages.
 
-    Raises:
-        BrokenOffError: the file ends before its array does; the conversations before are complete.
+    Raises: BrokenOffError (the file ends before its array does; the conversations before are complete).
     """
     for number, conversation in enumerate(whole_elements(data), 1):
         id_ = word(conversation, "uuid") or f"conversation-{number}"
@@ -96,11 +91,7 @@ def _claude_message(message: Fields) -> Message:
 
 
 def slack(data: bytes, channel: str, names: Mapping[str, str]) -> Conversation:
-    """One day of a channel, each reply in a thread after the message it answers; `names` are those of user ids.
-
-    Raises:
-        BrokenOffError: the file ends before its array does.
-    """
+    """One day of a channel, each reply behind its thread's message; `names` by user id. Raises: BrokenOffError."""
     found = [item for item in whole_elements(data) if item.get("type") == "message"]
     found.sort(key=lambda item: (_number(item, "thread_ts") or _number(item, "ts"), _number(item, "ts")))
     return Conversation(channel, "", [_slack_message(item, names) for item in found])
@@ -129,11 +120,7 @@ def slack_names(data: bytes) -> dict[str, str]:
 
 
 def transcript(data: bytes, name: str) -> Iterator[Conversation]:
-    """The conversations of a transcript: one of all its messages, or one of each item that has messages itself.
-
-    Raises:
-        BrokenOffError: the file ends before its array does; the conversations before are complete.
-    """
+    """The conversations of a transcript: of all messages, or of each item that has some. Raises: BrokenOffError."""
     messages: list[Message] = []
     left_out: Counter[str] = Counter()
     # One item ahead: a conversation that is alone in its file is named after the file, and has no part.

@@ -143,11 +143,7 @@ class HistoryImport:
     racy_ns: int = RACY_NS
 
     async def run(self, found: Iterable[Transcript]) -> None:
-        """Take in what is new in some transcripts.
-
-        Raises:
-            BackendError: the index is unavailable; what was acknowledged is stored, and the next run goes on there.
-        """
+        """Take in what is new in some transcripts. Raises: BackendError (the next run goes on there)."""
         with ExitStack() as stack:
             one = _Pass(self, stack)
             try:
@@ -165,13 +161,9 @@ class HistoryImport:
                     pass
 
     async def take_in(self, path: Path, cwd: str = "") -> HistoryReceipt:
-        """Take in what is new in one transcript: a hook names it when the client has answered.
+        """Take in what is new in one transcript, which a hook names: only where a client keeps its sessions.
 
-        A hook may name any file, so that only those are read that are where a client keeps its sessions.
-        `cwd` counts where a transcript does not say where it was written.
-
-        Raises:
-            BackendError: the index is unavailable; the next call takes in what this one could not.
+        `cwd` counts where a transcript does not say where it was written. Raises: BackendError (the next call goes on).
         """
         known = await asyncio.to_thread(at, path)
         if known is None or known.place is AIDER:
