@@ -58,8 +58,6 @@ class _ConsoleFormatter(logging.Formatter):
 
 
 class _JsonLines(JsonFormatter):
-    """One JSON object a line."""
-
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802  (stdlib's name)
         return _timestamp(record)
 

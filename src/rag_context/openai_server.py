@@ -136,7 +136,6 @@ class OpenAIServer:
         return await self._exchange("GET", path, None, limit)
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._client.aclose()
 
     async def _exchange(self, method: str, path: str, body: bytes | None, limit: int) -> ModelReply:
@@ -235,7 +234,6 @@ class OpenAIChat:
         raise self._http.failure(reply, payload)
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._http.close()
 
 

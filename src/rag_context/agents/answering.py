@@ -6,7 +6,7 @@ All judgement is here and in `gate`; the program that the client runs only sends
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -51,6 +51,7 @@ async def _without_notes(passages: Sequence[Shown], _project: Workspace) -> Sequ
     return passages
 
 
+@dataclass(eq=False)
 class HookAnswers:
     """Answers hooks.
 
@@ -58,30 +59,20 @@ class HookAnswers:
     cite; `capture` begins to take in a transcript.
     """
 
-    def __init__(
-        self,
-        gate: Gate,
-        sessions: Sessions,
-        tokenizer: Tokenizer,
-        redact: Callable[[str], str],
-        *,
-        is_enabled: bool = True,
-        silent_projects: Collection[str] = (),
-        on_project: Callable[[Workspace], None] = lambda _project: None,
-        annotate: Callable[[Sequence[Shown], Workspace], Awaitable[Sequence[Shown]]] = _without_notes,
-        capture: Callable[[Call, Workspace], None] | None = None,
-        now: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._gate = gate
-        self._sessions = sessions
-        self._tokenizer = tokenizer
-        self._redact = redact
-        self._is_enabled = is_enabled
-        self._silent_projects = frozenset(silent_projects)
-        self._on_project = on_project
-        self._annotate = annotate
-        self._capture = capture
-        self._now = now
+    gate: Gate
+    sessions: Sessions
+    tokenizer: Tokenizer
+    redact: Callable[[str], str]
+    _: KW_ONLY
+    is_enabled: bool = True
+    silent_projects: Collection[str] = ()
+    on_project: Callable[[Workspace], None] = lambda _project: None
+    annotate: Callable[[Sequence[Shown], Workspace], Awaitable[Sequence[Shown]]] = _without_notes
+    capture: Callable[[Call, Workspace], None] | None = None
+    now: Callable[[], datetime] = utc_now
+
+    def __post_init__(self) -> None:
+        self._silent_projects = frozenset(self.silent_projects)
 
     async def answer(self, question: Mapping[str, Any], bound_s: float) -> HookReply:
         """Answer within the time budget, else with nothing.
@@ -89,17 +80,17 @@ class HookAnswers:
         Raises: ValueError, TypeError, KeyError (no question of a hook).
         """
         call = read_call(question)
-        if not self._is_enabled or call.is_subagent or not call.session_id:
+        if not self.is_enabled or call.is_subagent or not call.session_id:
             return _SILENCE
         project = await asyncio.to_thread(workspace, call.cwd)
         if project is None or project.tag in self._silent_projects:
             return _SILENCE
-        self._on_project(project)
+        self.on_project(project)
         match call.event:
             case "session-start":
                 source = "clear" if call.client in FORGETFUL else call.source
-                await self._sessions.start(call.session_id, source)
-                await self._sessions.record(self._printed(call, project))
+                await self.sessions.start(call.session_id, source)
+                await self.sessions.record(self._printed(call, project))
             case "prompt" if call.prompt:
                 return await self._said(call, project, "prompt", call.prompt, None, bound_s)
             case "action" if call.action is not None:
@@ -107,19 +98,18 @@ class HookAnswers:
                 return await self._said(call, project, "action", call.action.text, path, bound_s)
             case "stop" | "compact":
                 if call.event == "compact" and call.client not in ANNOUNCES_TOO_MUCH:
-                    await self._sessions.start(call.session_id, "compact")
-                if self._capture is not None and call.transcript is not None:
-                    self._capture(call, project)
+                    await self.sessions.start(call.session_id, "compact")
+                if self.capture is not None and call.transcript is not None:
+                    self.capture(call, project)
         return _SILENCE
 
     async def printed(self, reply: HookReply) -> None:
-        """Record a reply that the client has."""
-        await self._sessions.record([*reply.shown, *reply.withheld])
+        await self.sessions.record([*reply.shown, *reply.withheld])
 
     async def lost(self, reply: HookReply) -> None:
         """Record a reply for which the hook did not wait: nothing of it was shown."""
         late = (replace(each, reason="the hook had ended", tokens=0) for each in reply.shown)
-        await self._sessions.record([*late, *reply.withheld])
+        await self.sessions.record([*late, *reply.withheld])
 
     async def _said(
         self,
@@ -131,8 +121,8 @@ class HookAnswers:
         bound_s: float,
     ) -> HookReply:
         """What is said at a prompt, or before an action; about a file or a command once in a session."""
-        subject = "" if event == "prompt" else self._redact(path or " ".join(text.split()))[:SUBJECT_CHARS]
-        state = await self._sessions.state(call.session_id)
+        subject = "" if event == "prompt" else self.redact(path or " ".join(text.split()))[:SUBJECT_CHARS]
+        state = await self.sessions.state(call.session_id)
         if subject in state.subjects:
             return _SILENCE
         moment = Moment(
@@ -147,19 +137,17 @@ class HookAnswers:
         )
         try:
             async with asyncio.timeout(bound_s):
-                verdict = _strong(await self._gate.decide(moment), state)
-                verdict = replace(verdict, passages=tuple(await self._annotate(verdict.passages, project)))
+                verdict = _strong(await self.gate.decide(moment), state)
+                verdict = replace(verdict, passages=tuple(await self.annotate(verdict.passages, project)))
         except TimeoutError:
             verdict = Verdict(reason="too late")
         return self._reply(call, project, subject, verdict, state)
 
     def _reply(self, call: Call, project: Workspace, subject: str, verdict: Verdict, state: SessionState) -> HookReply:
-        block = framed(
-            call.event, verdict.passages, self._tokenizer, state.tokens_left, now=self._now(), subject=subject
-        )
+        block = framed(call.event, verdict.passages, self.tokenizer, state.tokens_left, now=self.now(), subject=subject)
         kept = len(block.tokens)
         record = Injection(
-            self._now(), call.session_id, call.client, call.event, project.tag, subject, reason=verdict.reason
+            self.now(), call.session_id, call.client, call.event, project.tag, subject, reason=verdict.reason
         )
         shown = tuple(
             replace(_of(record, passage), reason="", tokens=tokens)
@@ -174,7 +162,7 @@ class HookAnswers:
         passages: Sequence[Mapping[str, Any]] = () if call.printed is None else call.printed["passages"]
         return [
             Injection(
-                *(call.at or self._now(), call.session_id, call.client, call.event, project.tag),
+                *(call.at or self.now(), call.session_id, call.client, call.event, project.tag),
                 document_id=str(each["document"]),
                 chunk_ids=tuple(map(str, each["chunks"])),
                 tokens=int(each["tokens"]),

@@ -18,8 +18,6 @@ TIMEOUTS_S: Final[Mapping[EventName, int]] = {"session-start": 5, "prompt": 5, "
 
 
 class Scope(StrEnum):
-    """Whose settings: those of this user, or those of a project, which a team commits."""
-
     USER = "user"
     PROJECT = "project"
 
@@ -67,8 +65,6 @@ class Event:
 
 
 class HookShape(StrEnum):
-    """What an entry for a hook looks like, below the event's name."""
-
     ARGUMENTS = "arguments"
     """`{matcher, hooks: [{type, command, args, timeout}]}`: the program is started without a shell."""
     GROUPS = "groups"
@@ -106,8 +102,6 @@ class Hooks:
 
 
 class RulesForm(StrEnum):
-    """How the instructions for agents stand in a file."""
-
     SKILL = "skill"
     """A file of our own that the client shows when it fits, by its name and description."""
     FILE = "file"

@@ -131,7 +131,6 @@ class Digests:
         return self._budget > 0 and tag not in self._silent
 
     def _quoted(self) -> dict[str, set[str]]:
-        """The documents that each digest quotes, by the tag of its project."""
         quoted = {}
         for file in self._folder.glob(f"*{DIGEST}"):
             try:
@@ -171,7 +170,6 @@ class Digests:
             raise
 
     async def _decided(self, tag: str) -> list[Shown]:
-        """What is quoted of a project."""
         found: dict[str, Around] = {}
         for period in PERIODS:
             since = None if period is None else self._now() - period
@@ -183,7 +181,6 @@ class Digests:
         return quoted
 
     async def _passages(self, where: Filter) -> list[Around]:
-        """The passages of the newest documents, each with those before and after it."""
         ids: list[str] = []
         for listing in await self._documents.listing(where, limit=DOCUMENTS):
             ids += [chunk.id for chunk in await self._documents.chunks(listing.id)]

@@ -118,20 +118,17 @@ def _mcp(client: Client) -> Mcp:
 
 
 def hook_words(client: Client, event: EventName, launch: Launch) -> list[str]:
-    """The program of a hook with its arguments."""
     reported = client.hooks.reported_as if client.hooks is not None else ""
     return [launch.hook, event, "--client", reported or client.name, *launch.options]
 
 
 def server_piece(client: Client, path: Path, launch: Launch) -> Piece:
-    """The entry for this server, as a piece of a file."""
     section = _mcp(client).section
     entry = server_entry(client, launch)
     return TomlServer(section[0], entry) if path.suffix == ".toml" else JsonServer(section, entry)
 
 
 def hook_pieces(client: Client, hooks: Hooks, launch: Launch, system: str = sys.platform) -> Iterator[Piece]:
-    """The entries for hooks, as pieces of a file."""
     if hooks.shape is HookShape.PLUGIN:
         words = {event: hook_words(client, event, launch) for event in hooks.events}
         yield WholeFile(PLUGIN.read_text(encoding="utf-8").replace('"COMMANDS"', json.dumps(words, indent=2)))
@@ -145,7 +142,6 @@ def hook_pieces(client: Client, hooks: Hooks, launch: Launch, system: str = sys.
 
 
 def hook_entries(client: Client, hooks: Hooks, launch: Launch, system: str = sys.platform) -> dict[str, dict[str, Any]]:
-    """The entry for each of the client's events."""
     return {
         native.native: _hook_entry(
             hooks, native, hook_words(client, event, launch), TIMEOUTS_S[event] * hooks.units_per_s, system
@@ -200,7 +196,6 @@ def _agent(client: Client, hooks: Hooks, launch: Launch, system: str) -> str:
 
 
 def rules_piece(rules: Rules) -> Piece:
-    """The instructions, as a piece of a file."""
     if rules.form is RulesForm.BLOCK:
         return Block(RULES if rules.has_tools else RULES_WITHOUT_TOOLS)
     head = skill_head() if rules.form is RulesForm.SKILL else rules.head
@@ -208,7 +203,6 @@ def rules_piece(rules: Rules) -> Piece:
 
 
 def skill_head() -> str:
-    """The front matter of a skill."""
     return f"---\nname: {NAME}\ndescription: {DESCRIPTION}\n---\n"
 
 

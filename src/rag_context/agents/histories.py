@@ -46,7 +46,6 @@ def project_tag(folder: str, remote: str = "") -> str:
 def choice_of(
     settings: Settings, *, since: datetime | None = None, project: str | None = None, force: bool = False
 ) -> Choice:
-    """Which sessions are taken, as the settings and a command say."""
     history = settings.history
     flags = ((HEADLESS, history.headless), (SUBAGENT, history.subagents))
     drivers = tuple(name for name, is_taken in flags if is_taken)

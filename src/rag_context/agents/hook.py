@@ -154,7 +154,6 @@ def shaped(client: str, payload: "dict[str, Any]", text: str) -> str:
 
 
 def cwd_of(payload: "dict[str, Any]") -> str:
-    """The folder in which the agent works."""
     roots = payload.get("workspace_roots") or payload.get("workspaceRoots") or [payload["cwd"]]
     return str(roots[0])
 

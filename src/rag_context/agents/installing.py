@@ -24,8 +24,6 @@ from rag_context.errors import ConfigurationError, InvalidInputError
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change of a file: `old` became `new`."""
-
     old: str
     new: str
 
@@ -72,7 +70,6 @@ def read_manifest(path: Path) -> dict[str, Record]:
 
 
 def as_manifest(records: Iterable[Record]) -> str:
-    """The text of a manifest."""
     return json.dumps({"version": 1, "files": [asdict(each) for each in records]}, indent=1)
 
 
@@ -125,13 +122,10 @@ class FileChange:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the file is to change."""
         return self.before != self.after
 
 
 class State(StrEnum):
-    """What a client has of this program."""
-
     NONE = "not installed"
     PART = "outdated"
     ALL = "installed"
@@ -152,7 +146,6 @@ class Installer:
     project: Path | None = None
 
     def is_found(self, client: Client) -> bool:
-        """Whether a client is on this machine."""
         path = self.machine.environment.get("PATH", "")
         programs = (Path(folder) / name for folder in path.split(os.pathsep) if folder for name in client.programs)
         names = ("", ".exe", ".cmd")
@@ -161,7 +154,6 @@ class Installer:
         )
 
     def scopes(self, client: Client) -> list[Scope]:
-        """In which scopes something can be installed."""
         return [scope for scope in Scope if files_of(client, scope, self.machine, self.project, Launch())]
 
     def state(self, client: Client, scope: Scope, launch: Launch) -> State:
@@ -378,7 +370,6 @@ def _all_removed(text: str, pieces: Sequence[Piece]) -> str:
 
 
 def _holds_nothing(text: str) -> bool:
-    """Whether a file has nothing but what every file of its kind has."""
     if not text.strip("\ufeff \t\r\n"):
         return True
     try:

@@ -110,7 +110,6 @@ class _Reader:
 
 
 def find(root: Node, path: Path) -> Node | None:
-    """The value at a path."""
     node: Node | None = root
     for key in path:
         item = node.item(key) if node is not None and isinstance(node.value, dict) else None

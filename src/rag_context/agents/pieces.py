@@ -44,7 +44,6 @@ def program_name(command: object) -> str:
 
 
 def runs_server(entry: object) -> bool:
-    """Whether an entry of an MCP client runs this server."""
     if not isinstance(entry, dict):
         return False
     command, arguments = entry.get("command"), entry.get("args")
@@ -53,7 +52,6 @@ def runs_server(entry: object) -> bool:
 
 
 def runs_hook(entry: object) -> bool:
-    """Whether an entry for a hook runs ours."""
     texts = entry.values() if isinstance(entry, dict) else ()
     return any(isinstance(text, str) and _HOOK.search(text) is not None for text in texts)
 
@@ -77,7 +75,6 @@ class JsonServer:
     entry: Mapping[str, Any]
 
     def steps(self, text: str) -> Iterator[str]:
-        """Add it, or bring it up to date."""
         servers = _container(text, self.section, dict)
         own = _own_server(servers)
         if own is None:
@@ -88,7 +85,6 @@ class JsonServer:
             yield replaced(text, own.node, entry)
 
     def removed(self, text: str) -> str:
-        """Remove it, and tables that are empty then."""
         while (servers := _container(text, self.section, dict)) is not None and (own := _own_server(servers)):
             text = without_item(text, servers, own)
             text = _without_empty(text, self.section)
@@ -103,12 +99,10 @@ class JsonDefault:
     value: Any
 
     def steps(self, text: str) -> Iterator[str]:
-        """Add it."""
         if _container(text, (self.key,), object) is None:
             yield with_member(text, (self.key,), self.value)
 
     def removed(self, text: str) -> str:
-        """Leave it: it is not known whose it is."""
         return text
 
 
@@ -252,7 +246,6 @@ class TomlServer:
     entry: Mapping[str, Any]
 
     def steps(self, text: str) -> Iterator[str]:
-        """Add it, or bring it up to date."""
         content = tomllib.loads(_normal(text))
         servers = self._servers(content)
         name = self._own(servers) or NAME
@@ -276,7 +269,6 @@ class TomlServer:
         yield after
 
     def removed(self, text: str) -> str:
-        """Remove it."""
         while (name := self._own(self._servers(tomllib.loads(_normal(text))))) is not None:
             shorter, _ = self._without(text, name)
             if shorter == text:
@@ -343,7 +335,6 @@ class Block:
     text: str
 
     def steps(self, text: str) -> Iterator[str]:
-        """Add it, or bring it up to date."""
         newline = "\r\n" if "\r\n" in text else "\n"
         block = f"{BEGIN}\n{self.text.strip()}\n{END}".replace("\n", newline)
         found = _BLOCK.search(text)
@@ -355,7 +346,6 @@ class Block:
             yield text[:start] + block + text[start + len(found.group().strip()) :]
 
     def removed(self, text: str) -> str:
-        """Remove it, with the empty line before it."""
         return _BLOCK.sub("", text)
 
 
@@ -373,5 +363,4 @@ class WholeFile:
             yield self.text
 
     def removed(self, text: str) -> str:
-        """Remove it."""
         return "" if WRITTEN_BY in text else text

@@ -15,8 +15,6 @@ from rag_context.ports.writing import InjectionLog
 
 
 class Receipts:
-    """Reads the records of injections, with the passages that they are about."""
-
     def __init__(self, log: InjectionLog, documents: DocumentStore) -> None:
         self._log = log
         self._documents = documents

@@ -46,14 +46,11 @@ class SessionState:
 
 
 class Sessions:
-    """The sessions of this machine's agents."""
-
     def __init__(self, log: InjectionLog, budgets: Budgets) -> None:
         self._log = log
         self._budgets = budgets
 
     async def state(self, session_id: str) -> SessionState:
-        """What a session was shown, and what is left of its tokens."""
         return await asyncio.to_thread(self._state, session_id)
 
     def _state(self, session_id: str) -> SessionState:
@@ -72,5 +69,4 @@ class Sessions:
             await asyncio.to_thread(self._log.forget, session_id)
 
     async def record(self, injections: Sequence[Injection]) -> None:
-        """Keep what was shown and withheld."""
         await asyncio.to_thread(self._log.add, injections)

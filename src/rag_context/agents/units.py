@@ -126,7 +126,6 @@ class Unit:
 
 
 def units_of(found: Iterable[Found]) -> list[Unit]:
-    """The units that these passages belong to, in the order of their first."""
     found = list(found)
     known: dict[tuple[str, int], Passage] = {}
     for each in found:
@@ -248,7 +247,6 @@ def asks(text: str) -> bool:
 
 
 def gives_reason(text: str) -> bool:
-    """Whether a text gives a reason, or a figure with its unit."""
     return _REASON.search(text) is not None
 
 
@@ -267,7 +265,6 @@ def said(passage: Passage) -> str:
 
 
 def orders(text: str) -> bool:
-    """Whether a text tells its reader what to do."""
     return bool(instructions(text))
 
 

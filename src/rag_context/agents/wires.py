@@ -7,12 +7,12 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from rag_context.agents.clients import Client, HookShape, Scope
 from rag_context.agents.entries import UNFAILING
@@ -21,13 +21,15 @@ from rag_context.agents.json_text import parse
 from rag_context.agents.machine import Machine
 from rag_context.agents.pieces import HOOK_PROGRAM, hooks_in, server_in
 
+T = TypeVar("T")
+
 TIMEOUT_S: Final = 20.0
 SLOW_SERVER_MS: Final = 1000
 """Claude Code waits about so long for the list of tools before its first request."""
 SLOW_HOOK_MS: Final = 500
 
 _COMMANDS = re.compile(r"^const COMMANDS = (\{.*?^\})", re.DOTALL | re.MULTILINE)
-_OPENING: Final = (
+_OPENING: Final[Sequence[Mapping[str, Any]]] = (
     {
         "jsonrpc": "2.0",
         "id": 1,
@@ -56,14 +58,12 @@ class Hook:
 
     @property
     def argv(self) -> list[str]:
-        """What to start."""
         if not isinstance(self.command, str):
             return [*self.command]
         return ["powershell", "-Command", self.command] if sys.platform == "win32" else ["sh", "-c", self.command]
 
     @property
     def words(self) -> list[str]:
-        """The program with its arguments."""
         return shlex.split(self.command) if isinstance(self.command, str) else [*self.command]
 
 
@@ -109,21 +109,31 @@ def program_of(entry: Mapping[str, Any]) -> list[str]:
 def try_server(words: Sequence[str]) -> tuple[int, float]:
     """Start a server and list its tools. Returns: how many tools, after how many milliseconds. Raises: WireError."""
     began = time.monotonic()
+    return _listed(
+        words, _OPENING, lambda result: (len(result["tools"]), (time.monotonic() - began) * 1000), "it", "tools"
+    )
+
+
+def _listed(
+    words: Sequence[str], messages: Sequence[Mapping[str, Any]], read: Callable[[Any], T], program: str, what: str
+) -> T:
+    """What is read from the result of the last of some messages to a program. Raises: WireError."""
+    end = time.monotonic() + TIMEOUT_S
     with _started(words) as process, DefaultSelector() as waiting:
         assert process.stdin is not None  # noqa: S101
         assert process.stdout is not None  # noqa: S101
         waiting.register(process.stdout, EVENT_READ)
         try:
-            process.stdin.write(b"".join(json.dumps(message).encode() + b"\n" for message in _OPENING))
+            process.stdin.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
             process.stdin.flush()
-            for answer in _answers(process, waiting, began + TIMEOUT_S):
-                if answer.get("id") == _OPENING[-1]["id"]:
-                    return len(answer["result"]["tools"]), (time.monotonic() - began) * 1000
+            for answer in _answers(process, waiting, end):
+                if answer.get("id") == messages[-1]["id"]:
+                    return read(answer["result"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise WireError(f"it answers something else than tools ({error})") from error
+            raise WireError(f"{program} answers something else than {what} ({error})") from error
         finally:
             process.kill()
-    raise WireError(f"it did not list its tools within {TIMEOUT_S:g} s")
+    raise WireError(f"{program} did not list its {what} within {TIMEOUT_S:g} s")
 
 
 def _answers(process: "subprocess.Popen[bytes]", waiting: DefaultSelector, end: float) -> Iterator[Any]:
@@ -182,29 +192,18 @@ def last_run(client: Client, hooks: Sequence[Hook], data_dir: Path) -> float | N
 
 def untrusted_in_codex(program: str, project: Path) -> list[str]:
     """The events whose hooks of ours Codex does not run, because they are not trusted. Raises: WireError."""
-    end = time.monotonic() + TIMEOUT_S
-    with _started([program, "app-server"]) as process, DefaultSelector() as waiting:
-        assert process.stdin is not None  # noqa: S101
-        assert process.stdout is not None  # noqa: S101
-        waiting.register(process.stdout, EVENT_READ)
-        requests = (
-            {"id": 1, "method": "initialize", "params": {"clientInfo": {"name": "rag-context", "version": "1"}}},
-            {"method": "initialized"},
-            {"id": 2, "method": "hooks/list", "params": {"cwds": [str(project)]}},
-        )
-        try:
-            process.stdin.write(b"".join(json.dumps(request).encode() + b"\n" for request in requests))
-            process.stdin.flush()
-            for answer in _answers(process, waiting, end):
-                if answer.get("id") == 2:
-                    hooks = [hook for each in answer["result"]["data"] for hook in each["hooks"]]
-                    own = [hook for hook in hooks if HOOK_PROGRAM in str(hook.get("command"))]
-                    return [str(hook["eventName"]) for hook in own if hook["trustStatus"] not in ("trusted", "managed")]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise WireError(f"`{program} app-server` answers in another form ({error})") from error
-        finally:
-            process.kill()
-    raise WireError(f"`{program} app-server` did not list its hooks within {TIMEOUT_S:g} s")
+    messages: Sequence[Mapping[str, Any]] = (
+        {"id": 1, "method": "initialize", "params": {"clientInfo": {"name": "rag-context", "version": "1"}}},
+        {"method": "initialized"},
+        {"id": 2, "method": "hooks/list", "params": {"cwds": [str(project)]}},
+    )
+
+    def untrusted(result: Any) -> list[str]:
+        hooks = [hook for each in result["data"] for hook in each["hooks"]]
+        own = [hook for hook in hooks if HOOK_PROGRAM in str(hook.get("command"))]
+        return [str(hook["eventName"]) for hook in own if hook["trustStatus"] not in ("trusted", "managed")]
+
+    return _listed([program, "app-server"], messages, untrusted, f"`{program} app-server`", "hooks")
 
 
 def is_approved_in_claude(machine: Machine, project: Path, name: str) -> bool:

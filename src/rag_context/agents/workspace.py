@@ -86,7 +86,6 @@ def git_folders(root: Path) -> tuple[Path, Path] | None:
 
 
 def _repository(root: Path) -> Path | None:
-    """The folder that all worktrees of a repository share."""
     folders = git_folders(root)
     return None if folders is None else folders[1]
 

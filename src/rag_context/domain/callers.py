@@ -42,7 +42,6 @@ class Bounds:
         return not tenant.project
 
     def admits(self, tenant: Tenant, tags: tuple[str, ...]) -> bool:
-        """Whether a document of a tenant, with these tags, exists for the key."""
         if self.is_part_of(tenant) and not all(set(group) & set(tags) for group in self.groups):
             return False
         return self.has(tenant)

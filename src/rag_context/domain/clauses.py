@@ -14,8 +14,6 @@ Path: TypeAlias = tuple[str, ...]
 
 
 class Operator(StrEnum):
-    """How a field is compared."""
-
     EQUAL = "$eq"
     NOT_EQUAL = "$ne"
     """True of a missing field, unless compared with null."""

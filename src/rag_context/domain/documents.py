@@ -322,8 +322,6 @@ class StoredVectors:
 
 @dataclass(frozen=True, slots=True)
 class Retrievals:
-    """How often a document was returned by a search, and when last."""
-
     count: int = 0
     last: datetime | None = None
 
@@ -356,15 +354,11 @@ class Listing(Described):
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The position in a list: the last document that was returned."""
-
     timestamp: datetime
     id: str
 
 
 class Status(StrEnum):
-    """The health of a component."""
-
     HEALTHY = "healthy"
     DEGRADED = "degraded"
     UNAVAILABLE = "unavailable"
@@ -533,7 +527,6 @@ def microseconds(moment: datetime) -> int:
 
 
 def moment(value: int) -> datetime:
-    """The moment `value` microseconds after 1970, in UTC."""
     return EPOCH + value * _MICROSECOND
 
 

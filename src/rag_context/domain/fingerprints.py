@@ -42,7 +42,6 @@ def same_model(one: str, other: str) -> bool:
 
 
 def same_vectors(one: EmbeddingModel, other: EmbeddingModel) -> bool:
-    """Whether vectors of the two models can be compared."""
     alike = (one.dimension, one.query_prefix, one.document_prefix) == (
         other.dimension,
         other.query_prefix,

@@ -124,11 +124,9 @@ class Change:
 
     @property
     def moves_nothing(self) -> bool:
-        """Whether documents stay where they are."""
         return self.action in {Action.PIN, Action.KEEP}
 
     def noted(self, sequence: int) -> Entry:
-        """The entry of this change."""
         moves = tuple(self.moves)
         return Entry(sequence, self.at, self.by, self.action, self.tenant, moves, self.reason, self.undoes)
 
@@ -154,7 +152,6 @@ class Link:
 
     @property
     def says_something(self) -> bool:
-        """Whether the journal knows more of it than where it is visible."""
         return self.place.shelf is not None or self.is_pinned or self.expires_at is not None
 
 
@@ -220,7 +217,6 @@ class Revision:
 
     @property
     def changes_more(self) -> bool:
-        """Whether it changes something where the content stays as it is."""
         return bool(self.supersedes) or self.expires_at is not None or self.pinned is not None
 
 
@@ -229,8 +225,6 @@ PLAIN = Revision()
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """By whom and when something is changed."""
-
     by: str
     at: datetime
     only_adds: bool = False
@@ -294,12 +288,10 @@ def with_ids(moves: Sequence[Move], ids: Mapping[int, str]) -> tuple[Move, ...]:
 
 
 def as_json(moves: Sequence[Move]) -> list[list[object]]:
-    """Moves as they are stored."""
     return [[_listed(move.before), _listed(move.after), move.forgets] for move in moves]
 
 
 def from_json(stored: Sequence[Sequence[object]]) -> tuple[Move, ...]:
-    """The moves of `as_json`."""
     return tuple(Move(_location(before), _location(after), bool(forgets)) for before, after, forgets in stored)
 
 
@@ -324,7 +316,6 @@ def action_of(revision: Revision, move: Move) -> Action:
 
 
 def location_of(document: Document) -> Location:
-    """Where a document is going to be stored."""
     return Location(document.id, document.content_hash, document.tenant.shelf)
 
 

@@ -160,7 +160,6 @@ def is_role(speaker: str) -> bool:
 
 
 def is_from_web(source: str) -> bool:
-    """Whether a source is an address in the web."""
     return source[:8].lower().startswith(("http://", "https://"))
 
 

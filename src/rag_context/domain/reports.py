@@ -40,8 +40,6 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """The first and the last moment of something."""
-
     first: datetime
     last: datetime
 
@@ -122,8 +120,6 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class SearchSummary:
-    """The searches of a span of time. Rates are 0..1."""
-
     queries: int
     average_ms: float
     p50_ms: float
@@ -166,8 +162,6 @@ class Slices:
 
 @dataclass(slots=True)
 class Sums:
-    """Searches summed up."""
-
     queries: int = 0
     latency_ms: float = 0.0
     fallbacks: int = 0
@@ -284,8 +278,6 @@ class Issue:
 
 @dataclass(frozen=True, slots=True)
 class IntegrityReport:
-    """What an examination of an index found."""
-
     counts: Counts
     compared_terms: int
     """Of how many chunks the stored terms were compared with the analyser's; a sample of a large index."""

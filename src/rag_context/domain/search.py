@@ -109,8 +109,6 @@ class RawScores:
 
 
 class Neighbours(NamedTuple):
-    """The chunks before and after a chunk in its document, or in its conversation."""
-
     before: ChunkRef | None = None
     after: ChunkRef | None = None
 

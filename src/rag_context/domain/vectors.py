@@ -109,8 +109,6 @@ def _on_scale_of(cosines: NDArray[np.float64], mean: float, spread: float) -> Ca
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingModel:
-    """The properties of an embedding model that an index records with its vectors."""
-
     name: str
     dimension: int
     fingerprint: str

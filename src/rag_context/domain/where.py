@@ -302,7 +302,6 @@ def _path(field: str) -> clauses.Path:
 
 
 def matches(clause: clauses.Clause, metadata: Mapping[str, Json]) -> bool:
-    """Whether a document with this metadata is let through."""
     match clause:
         case clauses.Comparison(path, operator, value):
             return compares(operator, value_at(metadata, path), value)

@@ -49,13 +49,10 @@ def checked(vectors: Matrix, dimension: int) -> Matrix:
 
 
 class Checker:
-    """Checks the vectors of one embedder and logs once when it has to normalise them."""
-
     def __init__(self) -> None:
         self._warned = False
 
     def __call__(self, vectors: Matrix, dimension: int) -> Matrix:
-        """Check as `checked` does, with its errors."""
         result = checked(vectors, dimension)
         if result is not vectors and not self._warned:
             self._warned = True

@@ -216,7 +216,6 @@ class OnnxEmbedder:
         self._closed = False
 
     async def start(self) -> None:
-        """Begin to load the model, and return at once."""
         self._begin_loading()
 
     async def ready(self, timeout_s: float) -> bool:
@@ -225,7 +224,6 @@ class OnnxEmbedder:
         return self._loaded is not None
 
     async def close(self) -> None:
-        """Reject the texts in the queue and end the threads."""
         self._closed = True
         await self._loading_ended()
         if self._loaded is not None:

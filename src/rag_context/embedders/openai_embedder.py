@@ -102,7 +102,6 @@ class OpenAIEmbedder:
         return await set_within(self._attempted, timeout_s) and self._served.model is not None and not self._closed
 
     async def close(self) -> None:
-        """Stop checking the server and close the connections."""
         self._closed = True
         if self._keeper is not None:
             self._keeper.cancel()
@@ -213,7 +212,6 @@ class OpenAIEmbedder:
         return vectors
 
     async def _confirm(self, since: float) -> EmbeddingModel:
-        """The model that the server has, confirmed not earlier than `since`."""
         model = await self._served.confirm(since)
         self._failure = None
         self._attempted.set()
@@ -225,7 +223,6 @@ class OpenAIEmbedder:
             raise BackendRejectedError(COMPONENT, f"{self._api.server} has another model than before")
 
     async def _keep(self) -> None:
-        """Connect to the server, and repeat the probe from time to time until cancelled."""
         # No request is needed to notice that the server is back: this goes on after any failure.
         retry_s = self._first_retry_s
         while True:

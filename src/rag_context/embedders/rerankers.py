@@ -44,7 +44,6 @@ class CrossEncoder:
         self._loading: asyncio.Future[tuple[onnxruntime.InferenceSession, Tokenizer]] | None = None
 
     async def start(self) -> None:
-        """Begin to load the model, and return at once."""
         self._loading = asyncio.get_running_loop().run_in_executor(self._pool, self._load)
         self._loading.add_done_callback(_log_failure)
 
@@ -148,7 +147,6 @@ class RerankServer:
         """Nothing to do: the first request connects."""
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._http.close()
 
     async def scores(self, query: str, passages: Sequence[str]) -> Sequence[float]:

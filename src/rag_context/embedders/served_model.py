@@ -96,7 +96,6 @@ class EmbeddingApi:
         return [name for name in names if isinstance(name, str)]
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._http.close()
 
     def _vectors(self, reply: ModelReply, texts: Sequence[str]) -> Embedded:
@@ -145,8 +144,6 @@ class _Confirmed:
 
 
 class ServedModel:
-    """The model of one server, learnt from a probe and confirmed by it."""
-
     def __init__(self, api: EmbeddingApi, name: str, checked: Checker, clock: Callable[[], float]) -> None:
         self._api = api
         self._profile = profile(name)
@@ -164,7 +161,6 @@ class ServedModel:
 
     @property
     def model(self) -> EmbeddingModel | None:
-        """The model as it was last confirmed; None before the server was first reached."""
         return None if self._known is None else self._known.model
 
     def doubt(self) -> None:

@@ -72,7 +72,6 @@ class FileTimes:
             return self._committed(loaded) or modified_at(loaded)
 
     def is_committed(self, path: Path) -> bool:
-        """Whether a file belongs to its repository, in whatever version."""
         with self._lock:
             repository = self._repository(path.parent)
             return repository is not None and repository.has(path)
@@ -99,8 +98,6 @@ class FileTimes:
 
 
 class _Repository:
-    """The last commits of a repository's files."""
-
     def __init__(self, git: str, root: Path) -> None:
         self._git = git
         self._root = root
@@ -108,11 +105,9 @@ class _Repository:
         self._blobs = {path: head.rpartition(" ")[2] for head, _, path in entries if path}
 
     def read(self) -> None:
-        """Read the history now."""
         _ = self._times
 
     def has(self, path: Path) -> bool:
-        """Whether the last commit has a file at `path`."""
         return path.relative_to(self._root).as_posix() in self._blobs
 
     def committed(self, path: Path, data: bytes) -> datetime | None:

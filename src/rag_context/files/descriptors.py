@@ -26,8 +26,6 @@ _WALKS = hasattr(os, "O_PATH") and {os.open, os.rename, os.unlink} <= os.support
 
 
 class NotRegularError(OSError):
-    """The path does not lead to a regular file."""
-
     def __init__(self, path: Path) -> None:
         super().__init__(errno.EINVAL, "not a regular file", str(path))
 

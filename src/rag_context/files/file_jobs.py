@@ -54,7 +54,6 @@ class ReadingSettings:
     """The tag of the project that the files of a folder belong to; none: they are general."""
 
     def labels_of(self, path: Path) -> Labels:
-        """The labels of a file."""
         labels = self.labels
         tags = with_workspace(labels.metadata.tags, self.project_of(path.parent))
         return replace(labels, metadata=replace(labels.metadata, tags=tuple(tags)))
@@ -71,8 +70,6 @@ class Todo:
 
 @dataclass(slots=True)
 class OpenFile:
-    """A file whose documents are being sent."""
-
     loaded: LoadedFile
     entry: FileEntry | None
     twin: FileEntry | None
@@ -101,7 +98,6 @@ class OpenFile:
 
     @property
     def former_path(self) -> str | None:
-        """The file's earlier name, if it was renamed."""
         return self.twin.path if self.twin is not None and not os.path.lexists(self.twin.path) else None
 
     def former_ids(self, source: str) -> list[str] | None:
@@ -112,14 +108,11 @@ class OpenFile:
         return [each.id for each in self.twin.documents if each.source == self.twin.path + part] or None
 
     def manifest_entry(self, settings_hash: bytes, documents: Sequence[FileDocument], *, digest: bytes) -> FileEntry:
-        """The file's entry in the manifest."""
         loaded = self.loaded
         return FileEntry(self.path, loaded.stamp, loaded.read_ns, digest, settings_hash, loaded.named, tuple(documents))
 
 
 class FileJobs:
-    """Makes jobs of files, in a thread."""
-
     def __init__(
         self,
         manifest: FileManifest,
@@ -156,7 +149,6 @@ class FileJobs:
             yield batch
 
     def reject(self, rejected: Rejected, entry: FileEntry | None = None) -> None:
-        """Report a file that cannot be used."""
         if entry is not None and not rejected.unknown:
             self.lost.append(entry)
         self._on_receipt(
@@ -164,7 +156,6 @@ class FileJobs:
         )
 
     def unchanged(self, entry: FileEntry) -> None:
-        """Report a file with unchanged content."""
         for each in entry.documents:
             self._on_receipt(
                 FileReceipt(status="unchanged", source=each.source, document_id=each.id, content_hash=each.content_hash)

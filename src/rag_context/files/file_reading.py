@@ -104,7 +104,6 @@ class Found:
 
 
 def stamp_of(status: os.stat_result) -> documents.FileStamp:
-    """The stamp in a file's status."""
     return documents.FileStamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
@@ -123,7 +122,6 @@ class LoadedFile:
 
     @cached_property
     def digest(self) -> bytes:
-        """Identifies the content of a file."""
         return hashlib.blake2b(self.data, digest_size=16).digest()
 
 
@@ -133,8 +131,6 @@ FileTime: TypeAlias = Callable[[LoadedFile], datetime | None]
 
 @dataclass(frozen=True, slots=True)
 class FileInput:
-    """A document that was read from a file."""
-
     document: documents.DocumentInput
     left_out: Mapping[str, int] = field(default_factory=dict)
     """How many other parts of a conversation were left out, by kind."""

@@ -109,8 +109,6 @@ class FolderSync:
 
 @dataclass
 class _Pass:
-    """One run over some files."""
-
     sync: FolderSync
     seen: set[str] = field(default_factory=set)
     """Files that the walk met."""

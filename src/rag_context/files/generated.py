@@ -68,7 +68,6 @@ class Generated:
     include: tuple[str, ...] = ()
 
     def folder(self, path: Path) -> str | None:
-        """Why all files below a folder are left out; None where they are not."""
         if path.name not in VENDORED_FOLDERS or self._may_hold_included(path):
             return None
         return "vendored code"
@@ -85,7 +84,6 @@ class Generated:
         return None if self._is_included(path) else reason
 
     def text(self, path: Path, text: str) -> str | None:
-        """Why a file is left out by its content; None where it is not."""
         suffix = path.suffix.lower()
         if suffix in _PROSE:
             return None
@@ -137,5 +135,4 @@ def _is_sentences(text: str) -> bool:
 
 
 def _covered(pattern: re.Pattern[str], text: str) -> int:
-    """Characters of a text that a pattern matches."""
     return sum(match.end() - match.start() for match in pattern.finditer(text))

@@ -67,7 +67,6 @@ _PARTS = (
 
 
 def kind_of(text: str) -> str:
-    """The kind of a text that is not known to be code by its file's name."""
     head = text[:READ_CHARS]
     if head.startswith("#!"):
         return CODE

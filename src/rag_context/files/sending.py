@@ -43,8 +43,6 @@ _SKIPPED_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A document to send, and the callback for its receipt."""
-
     line: BulkLine
     done: Callable[[BulkReceipt], None]
 
@@ -69,7 +67,6 @@ def may_replace(line: BulkLine) -> bool:
 
 
 def is_slice(lines: int, chars: int) -> bool:
-    """Whether so many documents of so many characters are enough to be indexed together."""
     return lines >= SLICE or chars > SLICE_CHARS
 
 

@@ -116,7 +116,6 @@ class Root:
     secrets: bool = False
 
     def takes(self, path: Path) -> bool:
-        """Whether the pattern matches a file below the root."""
         return not self.pattern or self._spec.match_file(path.relative_to(self.path).as_posix())
 
     @cached_property

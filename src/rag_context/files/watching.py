@@ -52,8 +52,6 @@ OpenSync = Callable[[], AbstractAsyncContextManager[Sync]]
 
 @dataclass(frozen=True, slots=True)
 class _Identity:
-    """The file or folder at a path."""
-
     device: int
     inode: int
     is_folder: bool

@@ -54,8 +54,6 @@ class IndexingPolicy:
 
 
 class Indexer:
-    """Indexes documents."""
-
     def __init__(
         self,
         *,
@@ -212,7 +210,6 @@ class Indexer:
     async def _index_together(
         self, entries: Sequence[BatchEntry], deadline: Deadline, least_s: float
     ) -> list[Receipt | Exception]:
-        """Index entries of different documents."""
         # Until they are written: another version of one of them must not be compared with the same stored one.
         async with self._locked([entry.identified.id for entry in entries]):
             try:

@@ -63,7 +63,6 @@ class PreparingProcesses:
         self._processes.close()
 
     async def prepared(self, task: Task) -> list[Identified | None]:
-        """Each document as `submissions` prepares it; None where the caller has to do it."""
         if sum(len(each.content) for each in task.documents) > REUSED_CHARS:
             return [None] * len(task.documents)
         if self._resting is not None:
@@ -137,33 +136,17 @@ def _received(document: DocumentInput, row: list[Any], packed: Sequence[bytes], 
     origin, title, occurred, similarity, rows = row
     known = identified(replace(document, origin=Origin(origin)), None)
     made = stored_document(known, task.now, title, moment(occurred), similarity)
-    chunks = [
-        Chunk(
-            id_,
-            known.id,
-            position,
-            document.content[start:end],
-            Span(start, end, start_line, end_line, heading),
-            context,
+    chunks = []
+    for position, (id_, start, end, first_line, last_line, heading, context, at, *said) in enumerate(rows):
+        speaker, whose, is_standing, _length, _size = said
+        span = Span(start, end, first_line, last_line, heading)
+        chunk = Chunk(
+            *(id_, known.id, position, document.content[start:end], span, context),
             occurred_at=moment(at),
             speaker=speaker,
             origin=Origin(whose),
             is_standing=is_standing,
         )
-        for position, (
-            id_,
-            start,
-            end,
-            start_line,
-            end_line,
-            heading,
-            context,
-            at,
-            speaker,
-            whose,
-            is_standing,
-            *_,
-        ) in (enumerate(rows))
-    ]
+        chunks.append(chunk)
     lengths = [length for *_, length, _size in rows]
     return replace(known, prepared=Prepared(made, chunks, task.window, list(zip(lengths, packed, strict=True))))

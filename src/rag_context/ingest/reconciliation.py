@@ -104,7 +104,6 @@ class Reconciler:
             await self._writer.mark_pending(ids)
 
     async def purge(self, found: Divergence) -> None:
-        """Delete the vectors that belong to no document."""
         for ids in _slices(found.orphans):
             gone = [id_ for id_ in ids if await self._documents.stored(id_) is None]
             await self._vectors.discard(gone)

@@ -32,8 +32,6 @@ MARK = "[REDACTED:"
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """The number of secrets of one kind that were removed."""
-
     kind: str
     count: int
 
@@ -47,8 +45,6 @@ class Redacted:
 
 
 class RedactionMode(StrEnum):
-    """What happens to secrets."""
-
     REDACT = "redact"
     REJECT = "reject"
     OFF = "off"

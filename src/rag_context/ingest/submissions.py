@@ -43,8 +43,6 @@ SUPERSEDED = "Another document took the place of this version, which stays hidde
 
 
 class Outcome(StrEnum):
-    """The result of indexing a document."""
-
     INDEXED = "indexed"
     UNCHANGED = "unchanged"
     REPLACED = "replaced"
@@ -277,7 +275,6 @@ def identified(document: DocumentInput, redactor: Redactor | None) -> Identified
 
 
 def prepared(known: Identified, tokenizer: Tokenizer, window: int, now: datetime, outline: Outline = marks) -> Prepared:
-    """A document as it will be stored, with its chunks; blocking."""
     submitted = known.document
     title = title_of(submitted.content, submitted.source, submitted.content_type, submitted.metadata, submitted.channel)
     words = terms(submitted.content)

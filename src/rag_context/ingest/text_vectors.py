@@ -34,8 +34,6 @@ READ_S = 2.0
 
 
 class TextVectors:
-    """The vectors of texts."""
-
     def __init__(self, embedder: Embedder, embedding: Dependency) -> None:
         self._embedding = embedding
         self._embedder = embedding.guard(embedder, SLICE_S)

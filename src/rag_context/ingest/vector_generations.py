@@ -7,6 +7,7 @@ a process that does not know of the switch yet goes on with the old generation u
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
+from dataclasses import KW_ONLY, dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -27,8 +28,6 @@ GRACE_S = 10.0
 
 
 class VectorStorage(VectorStore, VectorWriter, Protocol):
-    """A vector store for one generation."""
-
     async def remove(self) -> None:
         """Remove the whole storage, which may be gone already and is not used again; data of other programs stays."""
 
@@ -132,45 +131,39 @@ class VectorGenerations:
         return self.of(await self.follow() if self._generation is None else self._generation)
 
 
+@dataclass(eq=False)
 class GenerationRebuilder:
     """`VectorRebuilder` over generations: documents without new vectors are found by comparing ids and revisions."""
 
-    def __init__(
-        self,
-        documents: DocumentStore,
-        writer: DocumentWriter,
-        registry: GenerationRegistry,
-        vectors: VectorGenerations,
-        *,
-        now: Callable[[], float] = time.time,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._documents = documents
-        self._writer = writer
-        self._registry = registry
-        self._vectors = vectors
-        self._now = now
-        self._clock = clock
+    documents: DocumentStore
+    writer: DocumentWriter
+    registry: GenerationRegistry
+    vectors: VectorGenerations
+    _: KW_ONLY
+    now: Callable[[], float] = time.time
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._touched = -math.inf
         self._inactive_since: float | None = None
 
     async def under_way(self) -> Rebuild | None:
         """The run under way; where there is none, the inactive generation is removed after a while."""
-        generation = await self._vectors.follow()
-        run = await self._registry.run_under_way()
+        generation = await self.vectors.follow()
+        run = await self.registry.run_under_way()
         if run is not None:
-            self._vectors.next = self._vectors.of(await self._next_generation())
+            self.vectors.next = self.vectors.of(await self._next_generation())
             return run
-        self._vectors.next = None
-        inactive_generation = await self._registry.inactive_generation()
+        self.vectors.next = None
+        inactive_generation = await self.registry.inactive_generation()
         if inactive_generation is None or inactive_generation == generation:
             self._inactive_since = None
         elif self._inactive_since is None:
-            self._inactive_since = self._clock()
+            self._inactive_since = self.clock()
         # Not at once: other processes search it until they notice the switch.
-        elif self._clock() - self._inactive_since >= GRACE_S:
-            await self._vectors.remove(inactive_generation)
-            await self._registry.forget_inactive_generation(inactive_generation)
+        elif self.clock() - self._inactive_since >= GRACE_S:
+            await self.vectors.remove(inactive_generation)
+            await self.registry.forget_inactive_generation(inactive_generation)
         return None
 
     async def begin(self, model: EmbeddingModel) -> bool:
@@ -179,29 +172,29 @@ class GenerationRebuilder:
         Raises: ForeignDataError (the vectors are kept where another program keeps something too; nothing was changed).
         """
         while True:
-            generation = await self._vectors.follow()
-            inactive_generation = await self._registry.inactive_generation()
-            run = await self._registry.run_under_way()
+            generation = await self.vectors.follow()
+            inactive_generation = await self.registry.inactive_generation()
+            run = await self.registry.run_under_way()
             if run is not None and run.model.fingerprint == model.fingerprint:
                 return False
             # The old vectors are removed in the end, under a name that may be another program's.
-            await self._vectors.of(generation).require_own()
+            await self.vectors.of(generation).require_own()
             # Two runs never share a number: a process may remove an old generation late.
             new = await self._unused(max(generation, inactive_generation or 0) + 1)
             # A compare-and-swap: where another process was faster, all is read again.
-            if await self._registry.begin_run(Rebuild(model, self._now()), new, inactive_generation):
+            if await self.registry.begin_run(Rebuild(model, self.now()), new, inactive_generation):
                 break
-        self._vectors.next = self._vectors.of(new)
+        self.vectors.next = self.vectors.of(new)
         # Recorded before it exists: what a crash leaves behind is known and can be removed.
-        await self._vectors.next.prepare(model)
+        await self.vectors.next.prepare(model)
         if inactive_generation is not None and inactive_generation != generation:
-            await self._vectors.remove(inactive_generation)
+            await self.vectors.remove(inactive_generation)
         return True
 
     async def _unused(self, generation: int) -> int:
         """The first generation from this one on whose storage is empty: another index may have the same names."""
         while True:
-            storage = self._vectors.of(generation)
+            storage = self.vectors.of(generation)
             await storage.require_own()
             if not await storage.count():
                 return generation
@@ -210,7 +203,7 @@ class GenerationRebuilder:
     async def missing(self, after: str, limit: int) -> list[str]:
         storage = await self._next()
         found: list[str] = []
-        while len(found) < limit and (page := await self._documents.inventory(after, PAGE)):
+        while len(found) < limit and (page := await self.documents.inventory(after, PAGE)):
             vectors = await storage.stored_vectors(list(page))
             found += sorted(id_ for id_, stored in page.items() if misses_vectors(stored, vectors.get(id_)))
             after = max(page)
@@ -218,68 +211,67 @@ class GenerationRebuilder:
 
     async def remaining(self) -> int:
         """How many documents have no new vectors yet, estimated from the number of passages."""
-        counts = await self._documents.counts()
+        counts = await self.documents.counts()
         share = 1.0 - await (await self._next()).count() / max(counts.chunks, 1)
         return math.ceil(counts.documents * min(max(share, 0.0), 1.0))
 
     async def add(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str) -> bool:
         run = await self._require_run(made_by)
-        document = await self._documents.get(document_id)
-        chunks = await self._documents.chunks(document_id)
+        document = await self.documents.get(document_id)
+        chunks = await self.documents.chunks(document_id)
         if document is None or document.content_hash != content_hash or len(chunks) != len(vectors):
             return False
         storage = await self._next()
         await storage.put(document, chunks, vectors)
         # Deleted meanwhile: its vectors may have been discarded before these were stored.
-        if await self._documents.stored(document_id) is None:
+        if await self.documents.stored(document_id) is None:
             await storage.discard([document_id])
             return False
         # Not for every document: it is a write to the document store.
-        if self._clock() - self._touched >= TOUCH_S:
-            self._touched = self._clock()
-            await self._registry.touch_run(run.model.fingerprint, self._now())
+        if self.clock() - self._touched >= TOUCH_S:
+            self._touched = self.clock()
+            await self.registry.touch_run(run.model.fingerprint, self.now())
         return True
 
     async def switch(self, made_by: str, without: Collection[str]) -> bool:
         """Make the new generation active; False where too many vectors are missing. Raises: BackendRejectedError."""
         await self._require_run(made_by)
         generation = await self._next_generation()
-        documents = (await self._documents.counts()).documents
+        documents = (await self.documents.counts()).documents
         missing = await self.missing("", documents + PAGE)
         if not can_switch(missing, without, documents):
             return False
-        storage = self._vectors.of(generation)
+        storage = self.vectors.of(generation)
         # A process that does not know of the run deletes documents without their new vectors.
         unknown = [id_ async for id_ in storage.stored_documents()]
         for start in range(0, len(unknown), PAGE):
             some = unknown[start : start + PAGE]
-            stored = await self._documents.content_hashes(some)
+            stored = await self.documents.content_hashes(some)
             if gone := [id_ for id_ in some if id_ not in stored]:
                 await storage.discard(gone)
         if missing:
-            await self._writer.mark_pending(missing)
-        if not await self._registry.end_run(made_by, generation):
+            await self.writer.mark_pending(missing)
+        if not await self.registry.end_run(made_by, generation):
             raise no_rebuild("vectors")
-        await self._vectors.follow()
-        self._vectors.next = None
+        await self.vectors.follow()
+        self.vectors.next = None
         return True
 
     async def abandon(self) -> None:
         """End the run without a result; its generation is removed after a while."""
-        await self._registry.abandon_run()
-        self._vectors.next = None
+        await self.registry.abandon_run()
+        self.vectors.next = None
 
     async def _next(self) -> VectorStorage:
         # Read each time: a run that another process began again builds another generation.
-        self._vectors.next = self._vectors.of(await self._next_generation())
-        return self._vectors.next
+        self.vectors.next = self.vectors.of(await self._next_generation())
+        return self.vectors.next
 
     async def _next_generation(self) -> int:
-        """The generation that the run under way builds."""
-        return await self._registry.inactive_generation() or await self._vectors.follow() + 1
+        return await self.registry.inactive_generation() or await self.vectors.follow() + 1
 
     async def _require_run(self, made_by: str) -> Rebuild:
-        run = await self._registry.run_under_way()
+        run = await self.registry.run_under_way()
         if run is None or run.model.fingerprint != made_by:
             raise no_rebuild("vectors")
         return run

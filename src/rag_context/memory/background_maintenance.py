@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
@@ -57,41 +58,26 @@ No more: a store that has just restarted is still slow, and searches come first.
 
 
 class Duties(Enum):
-    """Which of the background work a process does."""
-
     ALL = "all"
     OWN = "own"
     """Only what concerns the process itself; another process of the same server looks after the index."""
 
 
+@dataclass(eq=False)
 class BackgroundMaintenance:
-    """Tasks that run beside the requests until they are cancelled."""
+    dependencies: Sequence[Dependency]
+    embedder: BoundEmbedder
+    indexer: Indexer
+    documents: DocumentStore
+    clock: Callable[[], float]
+    reconciler: Reconciler | None = None
+    rebuilding: Rebuilding | None = None
+    load: Callable[[], Awaitable[object]] | None = None
+    duties: Duties = Duties.ALL
+    on_available: Callable[[], None] = lambda: None
+    auditor: IndexAuditor | None = None
 
-    def __init__(
-        self,
-        dependencies: Sequence[Dependency],
-        embedder: BoundEmbedder,
-        indexer: Indexer,
-        documents: DocumentStore,
-        clock: Callable[[], float],
-        reconciler: Reconciler | None = None,
-        rebuilding: Rebuilding | None = None,
-        load: Callable[[], Awaitable[object]] | None = None,
-        duties: Duties = Duties.ALL,
-        on_available: Callable[[], None] = lambda: None,
-        auditor: IndexAuditor | None = None,
-    ) -> None:
-        self._duties = duties
-        self._reconciler = reconciler
-        self._rebuilding = rebuilding
-        self._load = load
-        self._dependencies = tuple(dependencies)
-        self._on_available = on_available
-        self._auditor = auditor
-        self._embedder = embedder
-        self._indexer = indexer
-        self._documents = documents
-        self._clock = clock
+    def __post_init__(self) -> None:
         self._sweep_now = asyncio.Event()
         self._deferred_at = self._delayed_since = self._delayed_until = float("-inf")
         self.problem: str | None = None
@@ -105,12 +91,12 @@ class BackgroundMaintenance:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for part in self._dependencies:
+            for part in self.dependencies:
                 group.create_task(self._probe(part))
             group.create_task(self._bind())
             group.create_task(self._finish())
             group.create_task(keep_trimmed())
-            if self._duties is Duties.ALL:
+            if self.duties is Duties.ALL:
                 group.create_task(self._sweep())
                 group.create_task(self._reconcile())
                 group.create_task(self._rebuild())
@@ -128,17 +114,17 @@ class BackgroundMaintenance:
             if part.breaker.closed and not was_available:  # by this probe, or by one of a health report
                 logger.info("%s is available again", part.name)
                 self._sweep_now.set()
-                self._on_available()
+                self.on_available()
             was_available = part.breaker.closed
 
     async def _bind(self) -> None:
         """Compare the model with the index, again and again: another process may reindex with another model."""
         while True:
             try:
-                await self._embedder.bind()
+                await self.embedder.bind()
                 if not self.bound.is_set():
-                    if self._load is not None:
-                        await self._load()
+                    if self.load is not None:
+                        await self.load()
                     self.bound.set()
                     self._sweep_now.set()
                 self.bind_tried.set()
@@ -161,19 +147,19 @@ class BackgroundMaintenance:
 
     async def _await_lost_vectors(self) -> None:
         """Make documents pending whose vectors are gone although no document waits for any. Raises: BackendError."""
-        if self._auditor is None:
+        if self.auditor is None:
             return
-        counts = await self._documents.counts()
+        counts = await self.documents.counts()
         if not counts.pending and counts.vectors < counts.chunks:
             logger.warning("%d chunks lost their vectors: they are embedded again", counts.chunks - counts.vectors)
-            await self._auditor.repair([IssueKind.MISSING_VECTORS])
+            await self.auditor.repair([IssueKind.MISSING_VECTORS])
 
     async def _finish(self) -> None:
         """Complete documents whose embedding ran out of time, one by one; the sweep retries those that fail."""
         while True:
             id_ = await self._unfinished.get()
             try:
-                await self._indexer.finish(id_)
+                await self.indexer.finish(id_)
             except BackendError as error:
                 logger.debug("document %s is left to the next sweep: %s", id_, error)
 
@@ -183,20 +169,20 @@ class BackgroundMaintenance:
         One mismatch is normal: a write reaches one store after the other. Equal sizes can hide differences, so one page
         of documents is compared from time to time too.
         """
-        if self._reconciler is None:
+        if self.reconciler is None:
             return
         mismatches, compare_at = 0, float("-inf")
         while True:
             try:
                 # Every second, because searches and the health report must say that vectors are lost.
-                differs = await self._with_timeout(self._reconciler.differ())
+                differs = await self._with_timeout(self.reconciler.differ())
                 mismatches = mismatches + 1 if differs else 0
-                if self._clock() >= compare_at and (not differs or mismatches >= MISMATCHES_BEFORE_COMPARING):
-                    compare_at = self._clock() + RECONCILE_EVERY_S
+                if self.clock() >= compare_at and (not differs or mismatches >= MISMATCHES_BEFORE_COMPARING):
+                    compare_at = self.clock() + RECONCILE_EVERY_S
                     compared = (
-                        self._reconciler.compare() if differs else self._with_timeout(self._reconciler.compare_some())
+                        self.reconciler.compare() if differs else self._with_timeout(self.reconciler.compare_some())
                     )
-                    await self._repair(self._reconciler, await compared)
+                    await self._repair(self.reconciler, await compared)
             except BackendError as error:
                 mismatches = 0
                 logger.debug("documents and vectors cannot be compared now: %s", error)
@@ -204,16 +190,16 @@ class BackgroundMaintenance:
 
     async def _rebuild(self) -> None:
         """Continue a run that this or another process has begun, once no other process works on it."""
-        while self._rebuilding is not None:
+        while self.rebuilding is not None:
             try:
-                await self._rebuilding.work()
+                await self.rebuilding.work()
             except BackendError as error:
                 logger.debug("the documents cannot be embedded again now: %s", error)
             await set_within(self._rebuild_now, REBUILD_EVERY_S)
             self._rebuild_now.clear()
 
     async def _with_timeout(self, work: Awaitable[T]) -> T:
-        return await Deadline.after(RECONCILE_TIMEOUT_S, self._clock).bound("vectors", work)
+        return await Deadline.after(RECONCILE_TIMEOUT_S, self.clock).bound("vectors", work)
 
     async def _repair(self, reconciler: Reconciler, found: Divergence) -> None:
         """Embed documents again whose vectors are missing; vectors of unknown documents stay."""
@@ -239,7 +225,7 @@ class BackgroundMaintenance:
 
     def delay_sweep(self) -> None:
         """Have the sweep wait a moment: documents arrive whose vectors were deferred, and the sweep would slow them."""
-        now = self._clock()
+        now = self.clock()
         if now - self._deferred_at > SWEEP_DELAY_S:
             self._delayed_since = now
         self._deferred_at = now
@@ -253,7 +239,7 @@ class BackgroundMaintenance:
 
     async def _released(self) -> None:
         """Wait as long as the sweep is held."""
-        while (left_s := self._delayed_until - self._clock()) > 0.0:  # noqa: ASYNC110  (a time ends it, no event)
+        while (left_s := self._delayed_until - self.clock()) > 0.0:  # noqa: ASYNC110  (a time ends it, no event)
             await asyncio.sleep(min(left_s, SWEEP_CHECK_S))
 
     async def sweep(self, on_done: Callable[[int], None], *, together: int = SWEEP_TOGETHER) -> int:
@@ -275,7 +261,7 @@ class BackgroundMaintenance:
                 if is_unavailable:  # embeddings that cannot be stored would be wasted
                     return
                 try:
-                    is_complete = await self._indexer.complete(id_)
+                    is_complete = await self.indexer.complete(id_)
                 except BackendUnavailableError:
                     is_unavailable = True
                     raise
@@ -290,7 +276,7 @@ class BackgroundMaintenance:
             done += 1
             on_done(done)
 
-        while waiting := [id_ for id_ in await self._documents.pending(SWEEP_BATCH + len(left)) if id_ not in left]:
+        while waiting := [id_ for id_ in await self.documents.pending(SWEEP_BATCH + len(left)) if id_ not in left]:
             # All end before the first failure is raised, so that none writes after the sweep has ended.
             results = await asyncio.gather(*(complete(id_) for id_ in waiting), return_exceptions=True)
             for result in results:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -19,6 +19,7 @@ OpenFormer: TypeAlias = Callable[[EmbeddingModel], Awaitable[Embedder | None]]
 """Loads the model that an index was embedded with; returns None while it loads, or if it is not available."""
 
 
+@dataclass(eq=False)
 class BoundEmbedder:
     """Forwards calls to the embedder as long as its model is the one of the index.
 
@@ -32,17 +33,12 @@ class BoundEmbedder:
         open_former: loads the model of the index.
     """
 
-    def __init__(
-        self,
-        inner: Embedder,
-        registry: ModelRegistry,
-        rebuilder: VectorRebuilder | None = None,
-        open_former: OpenFormer | None = None,
-    ) -> None:
-        self._inner = inner
-        self._registry = registry
-        self._rebuilder = rebuilder
-        self._open_former = open_former
+    inner: Embedder
+    registry: ModelRegistry
+    rebuilder: VectorRebuilder | None = None
+    open_former: OpenFormer | None = None
+
+    def __post_init__(self) -> None:
         self._former: Embedder | None = None
         self._recorded: EmbeddingModel | None = None
         self._failure: BackendError | None = None
@@ -56,11 +52,11 @@ class BoundEmbedder:
 
     @property
     def provenance(self) -> Provenance:
-        return (self._former or self._inner).provenance
+        return (self._former or self.inner).provenance
 
     @property
     def tokenizer(self) -> Tokenizer:
-        return self._inner.tokenizer
+        return self.inner.tokenizer
 
     @property
     def recorded(self) -> EmbeddingModel | None:
@@ -71,7 +67,7 @@ class BoundEmbedder:
         async with self._in_turn:
             try:
                 recorded = await self._agreed()
-                if recorded is None or same_vectors(self._inner.model, recorded):
+                if recorded is None or same_vectors(self.inner.model, recorded):
                     self._former = None
                 else:
                     self._former = self._former or await self._opened(recorded)
@@ -83,15 +79,15 @@ class BoundEmbedder:
 
     async def _agreed(self) -> EmbeddingModel | None:
         """The model that the index records, after recording this one if there was none."""
-        model = self._inner.model
-        recorded = await self._registry.recorded_model()
+        model = self.inner.model
+        recorded = await self.registry.recorded_model()
         if recorded is None or not (same_vectors(model, recorded) or self._former is not None):
             # The embedder's description of its model may be out of date: ask it again before recording it.
-            await self._inner.ping()
+            await self.inner.ping()
         if recorded is None:
             with suppress(IndexMismatchError):  # another process was faster: its record is read below
-                await self._registry.adopt_model(self._inner.model)
-            recorded = await self._registry.recorded_model()
+                await self.registry.adopt_model(self.inner.model)
+            recorded = await self.registry.recorded_model()
         return recorded
 
     async def _calibrated(self, recorded: EmbeddingModel) -> EmbeddingModel:
@@ -99,7 +95,7 @@ class BoundEmbedder:
 
         No text of the index: all tenants share the model, and none may move the relevances of another.
         """
-        embedder = self._former or self._inner
+        embedder = self._former or self.inner
         if embedder.model.calibration.is_measured or not same_vectors(embedder.model, recorded):
             return recorded
         questions = [row["question"] for row in samples.questions()]
@@ -110,16 +106,16 @@ class BoundEmbedder:
             asked = np.stack([await embedder.embed_query(question) for question in questions])
             found = probed_calibration(asked, await embedder.embed_documents(passages))
             recorded = replace(recorded, calibration=found)
-            await self._registry.adopt_model(recorded)
+            await self.registry.adopt_model(recorded)
         return recorded
 
     async def _opened(self, recorded: EmbeddingModel) -> Embedder | None:
         """The model of the index, while a run embeds all documents again with the model in use."""
-        if self._rebuilder is None or self._open_former is None:
+        if self.rebuilder is None or self.open_former is None:
             return None
-        run = await self._rebuilder.under_way()
-        is_ours = run is not None and same_vectors(self._inner.model, run.model)
-        return await self._open_former(recorded) if is_ours else None
+        run = await self.rebuilder.under_way()
+        is_ours = run is not None and same_vectors(self.inner.model, run.model)
+        return await self.open_former(recorded) if is_ours else None
 
     async def embed_query(self, text: str) -> Vector:
         return await self._matching()[0].embed_query(text)
@@ -128,22 +124,22 @@ class BoundEmbedder:
         return await self._matching()[0].embed_documents(texts)
 
     async def ping(self) -> str:
-        description = await self._inner.ping()
+        description = await self.inner.ping()
         embedder, _ = self._matching()
-        if embedder is not self._inner:
+        if embedder is not self.inner:
             await embedder.ping()
         return description
 
     def _matching(self) -> tuple[Embedder, EmbeddingModel]:
         """The embedder whose vectors the index has, and its model."""
-        model = self._inner.model
+        model = self.inner.model
         if self._recorded is None:
             failure = self._failure
             if isinstance(failure, BackendRejectedError):  # waiting does not help
                 raise BackendRejectedError("embedder", f"the index cannot be used with this model: {failure}")
             reason = "" if failure is None else f": {failure}"
             raise BackendStartingError("embedder", f"the model has not been compared with the index yet{reason}")
-        embedder = self._inner
+        embedder = self.inner
         if not same_vectors(model, self._recorded):
             if self._former is None or not same_vectors(self._former.model, self._recorded):
                 raise BackendRejectedError("embedder", _mismatch(self._recorded, model))
@@ -154,7 +150,6 @@ class BoundEmbedder:
 
 
 def _mismatch(index: EmbeddingModel, configured: EmbeddingModel) -> str:
-    """The error message for an index that another model embedded."""
     return (
         f"the index was made by {index.name} ({index.dimension} dimensions, {index.fingerprint[:12]}) and the model in "
         f"use is {configured.name} ({configured.dimension} dimensions, {configured.fingerprint[:12]}); "

@@ -132,8 +132,6 @@ class _Documents:
 
 
 class _Vectors:
-    """`IndexVectors` of a key."""
-
     def __init__(self, inner: IndexVectors, bounds: Bounds) -> None:
         self._inner = inner
         self._bounds = bounds

@@ -32,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 
 class DocumentQueries:
-    """Reads from the document store."""
-
     def __init__(self, documents: DocumentStore, redactor: Redactor) -> None:
         self._documents = documents
         self._redactor = redactor
@@ -156,15 +154,11 @@ WARNING = "Vector search unavailable, keyword search compared the documents inst
 
 @dataclass(frozen=True, slots=True)
 class _Near:
-    """A document's most similar chunk, and the similarity of the document (0..1)."""
-
     chunk_id: str
     score: float
 
 
 class SimilarDocuments:
-    """Compares documents of one tenant."""
-
     def __init__(self, backends: Backends, clock: Callable[[], float] = time.monotonic) -> None:
         guarded = backends.guarded(STORE_S)
         self._embedder, self._vectors = guarded.embedder, guarded.vectors
@@ -229,7 +223,6 @@ class SimilarDocuments:
         return near
 
     async def _candidates(self, document_id: str, vectors: Matrix, limit: int, where: Filter) -> dict[str, ChunkRef]:
-        """The chunks of other documents that a search for any of the vectors returns."""
         refs: dict[str, ChunkRef] = {}
         for vector in vectors:
             hits = await self._vectors.search(vector, limit=limit, where=where)

@@ -58,7 +58,6 @@ class _Session:
 
 
 def counted_facets(groups: Iterable[DocumentGroup]) -> Facets:
-    """Add groups up by each field."""
     kinds: Counter[str] = Counter()
     agents: Counter[str] = Counter()
     tags: Counter[str] = Counter()

@@ -18,8 +18,6 @@ ROLES = ("vectors", "embedder", "documents")
 
 
 class IndexingProgress:
-    """Watches whether pending documents get their vectors."""
-
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._last: Counts | None = None
@@ -51,7 +49,6 @@ def health_response(
     model: EmbeddingModel | None,
     latency_ms: float,
 ) -> HealthResponse:
-    """The health report."""
     status = {finding.name: _status(finding, vector_problem) for finding in findings}
     return HealthResponse(
         healthy=breaker_closed and all(status[role] is Status.HEALTHY for role in ROLES),
@@ -88,7 +85,6 @@ def _status(finding: ComponentFinding, vector_problem: str | None) -> Status:
 
 
 def _detail(finding: ComponentFinding, counts: Counts | None, vector_problem: str | None) -> str:
-    """The description of a component's state, with problems first."""
     if finding.status is not Status.HEALTHY:
         return finding.detail
     sentences = [finding.write_error, finding.detail]

@@ -25,8 +25,6 @@ CAPTURED_AT_ONCE = 1
 
 @dataclass(frozen=True, slots=True)
 class HookDependencies:
-    """What hooks of agents are answered with, and by which rules."""
-
     log: InjectionLog
     digests: Digests
     budgets: Budgets
@@ -38,7 +36,6 @@ class HookDependencies:
 def hook_answers(
     service: "Service", parts: HookDependencies, dependencies: "Dependencies", now: Callable[[], datetime]
 ) -> HookAnswers:
-    """What answers the hooks of a service."""
     target = LocalTarget(service, CAPTURED_AT_ONCE)
     repositories = dependencies.repositories
 

@@ -41,8 +41,6 @@ RENEWAL = "marks them as outdated: then index their sources again"
 
 @dataclass(frozen=True, slots=True)
 class IssueType:
-    """The description of a kind of issue, and of its repair."""
-
     message: str
     repair: str
     is_repairable: bool = True
@@ -76,8 +74,6 @@ ISSUE_TYPES: Mapping[IssueKind, IssueType] = {
 
 
 class Audit:
-    """Examines and repairs an index."""
-
     def __init__(self, auditor: IndexAuditor) -> None:
         self._auditor = auditor
 
@@ -187,8 +183,6 @@ def not_reindexed(counts: documents.Counts) -> str | None:
 
 
 class Reindexing:
-    """Starts runs, waits for them, and reports their progress."""
-
     def __init__(
         self,
         backends: Backends,

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 
 class LocalTarget:
-    """Fits `Target`. At most `concurrency` slices of documents are indexed at once."""
-
     def __init__(self, service: "Service", concurrency: int) -> None:
         self._service = service
         self._turn = asyncio.Semaphore(concurrency)

@@ -287,7 +287,6 @@ def _explain(result: Result) -> search.Explain:
 def search_record(
     request: search.SearchRequest, answer: Answer, *, request_id: str, latency_ms: float, timestamp: datetime
 ) -> SearchRecord:
-    """The record of a search, for the statistics."""
     spent = {} if answer.cached else latencies_of_parts(answer.legs)
     return SearchRecord(
         timestamp=timestamp,

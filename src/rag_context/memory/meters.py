@@ -138,8 +138,6 @@ METRICS: Mapping[str, Declaration] = {each.name: each for each in _DECLARED}
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """What the metrics read of the components when they are scraped."""
-
     breaker: BreakerState
     dependencies: Mapping[str, BreakerState]
     counts: Counts
@@ -206,7 +204,6 @@ class Meters:
 
 
 def _family(name: str, values: Mapping[Sequence[str], float]) -> Metric:
-    """A declared metric with its values by labels."""
     metric = METRICS[name]
     makers: Mapping[str, type[_Family]] = {
         "counter": CounterMetricFamily,

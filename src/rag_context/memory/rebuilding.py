@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 
 from rag_context.domain.fingerprints import same_vectors
 from rag_context.domain.vectors import EmbeddingModel, Rebuild
@@ -34,25 +35,17 @@ BATCH = 100
 OnDone = Callable[[int], None]
 
 
+@dataclass(eq=False)
 class Rebuilding:
-    """Begins a run, works on it, and ends it."""
+    rebuilder: VectorRebuilder
+    inner: Embedder
+    bound: BoundEmbedder
+    indexer: Indexer
+    _: KW_ONLY
+    begin_on_mismatch: bool = False
+    now: Callable[[], float] = time.time
 
-    def __init__(
-        self,
-        rebuilder: VectorRebuilder,
-        inner: Embedder,
-        bound: BoundEmbedder,
-        indexer: Indexer,
-        *,
-        begin_on_mismatch: bool = False,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self._rebuilder = rebuilder
-        self._inner = inner
-        self._bound = bound
-        self._indexer = indexer
-        self._begin_on_mismatch = begin_on_mismatch
-        self._now = now
+    def __post_init__(self) -> None:
         self._is_ours = False
         self._one_at_a_time = asyncio.Lock()
         self._beginning = asyncio.Lock()
@@ -60,26 +53,26 @@ class Rebuilding:
     async def begin(self) -> None:
         """Begin a run, unless one with the same model exists. Raises: BackendError (no model, no store)."""
         async with self._beginning:  # or two callers would both find no run, and begin two
-            model = self._inner.model
-            run = await self._rebuilder.under_way()
+            model = self.inner.model
+            run = await self.rebuilder.under_way()
             if run is None or not same_vectors(run.model, model):
-                self._is_ours = await self._rebuilder.begin(model)
+                self._is_ours = await self.rebuilder.begin(model)
         await self._compare()
 
     async def _compare(self) -> None:
         """Compare the model with the index's; old vectors that it can never be used with do not matter in a run."""
         with suppress(BackendRejectedError):
-            await self._bound.bind()
+            await self.bound.bind()
 
     async def remaining(self) -> int | None:
         """How many documents have no new vectors; None if there is no run. Raises: BackendError."""
-        return None if await self._rebuilder.under_way() is None else await self._rebuilder.remaining()
+        return None if await self.rebuilder.under_way() is None else await self.rebuilder.remaining()
 
     async def require_ended(self) -> None:
         """Check that the index has vectors of the model in use. Raises: BackendRejectedError."""
-        await self._bound.bind()
-        recorded = self._bound.recorded
-        if recorded is None or not same_vectors(self._inner.model, recorded):
+        await self.bound.bind()
+        recorded = self.bound.recorded
+        if recorded is None or not same_vectors(self.inner.model, recorded):
             raise BackendRejectedError(
                 "vectors", "another process ended the reindexing; run `rag-context reindex` to start it again"
             )
@@ -102,35 +95,35 @@ class Rebuilding:
                 on_done(done)
 
             # The model's own fingerprint may differ from the run's by float noise.
-            embedder = _Named(self._inner, run.model)
+            embedder = _Named(self.inner, run.model)
             # Documents that were stored during a pass have no new vectors yet: the switch fails, and the next pass
             # embeds them. Those that cannot be embedded are left out, or the run would never end.
-            while not await self._rebuilder.switch(run.model.fingerprint, await self._pass(embedder, count, together)):
+            while not await self.rebuilder.switch(run.model.fingerprint, await self._pass(embedder, count, together)):
                 pass
             self._is_ours = False
-            await self._bound.bind()
+            await self.bound.bind()
             logger.info("the vectors of %s are complete: searches use them from now on", run.model.name)
             return True
 
     async def _due(self) -> Rebuild | None:
         """The run to work on, or None; abandons a run of another model that no process continues."""
-        run = await self._rebuilder.under_way()
-        if run is None and not self._begin_on_mismatch:
+        run = await self.rebuilder.under_way()
+        if run is None and not self.begin_on_mismatch:
             return None
-        model = self._inner.model
+        model = self.inner.model
         await self._compare()  # another process may have ended a run just now
-        is_current = self._bound.recorded is not None and same_vectors(model, self._bound.recorded)
-        idle_s = math.inf if run is None else self._now() - run.touched
+        is_current = self.bound.recorded is not None and same_vectors(model, self.bound.recorded)
+        idle_s = math.inf if run is None else self.now() - run.touched
         # A clock that was set back makes the idle time negative: such a run is free, not busy for hours.
         is_free = self._is_ours or not 0.0 <= idle_s < LEASE_S
         if run is not None and same_vectors(model, run.model):
             return run if is_free else None
-        if self._begin_on_mismatch and not is_current and is_free:
+        if self.begin_on_mismatch and not is_current and is_free:
             await self.begin()
-            return await self._rebuilder.under_way()
+            return await self.rebuilder.under_way()
         if run is not None and is_current and idle_s > ABANDONED_S:
             logger.warning("the new vectors of %s are deleted: no process continues them", run.model.name)
-            await self._rebuilder.abandon()
+            await self.rebuilder.abandon()
         return None
 
     async def _pass(self, embedder: Embedder, count: Callable[[], None], together: int) -> set[str]:
@@ -143,7 +136,7 @@ class Rebuilding:
             async with semaphore:
                 try:
                     with span("index.reembed"):
-                        is_complete = await self._indexer.complete_beside(id_, embedder, self._rebuilder)
+                        is_complete = await self.indexer.complete_beside(id_, embedder, self.rebuilder)
                 except (BackendDataError, BackendRejectedError) as error:
                     logger.warning("document %s cannot be embedded again: %s", id_, error)
                     is_complete = False
@@ -152,7 +145,7 @@ class Rebuilding:
             else:
                 left.add(id_)
 
-        while ids := await self._rebuilder.missing(last, BATCH):
+        while ids := await self.rebuilder.missing(last, BATCH):
             try:
                 async with asyncio.TaskGroup() as group:
                     for id_ in ids:
@@ -164,8 +157,6 @@ class Rebuilding:
 
 
 class _Named:
-    """The embedder, with the name and fingerprint that the run has recorded."""
-
     def __init__(self, inner: Embedder, model: EmbeddingModel) -> None:
         self.model = model
         self.provenance = inner.provenance

@@ -43,8 +43,6 @@ MOST_KEPT = 10_000
 
 @dataclass
 class _Examination:
-    """What one call knows."""
-
     tenant: Tenant
     here: str | None
     now: datetime
@@ -53,8 +51,6 @@ class _Examination:
 
 
 class Review:
-    """Makes suggestions, and takes decisions about them."""
-
     def __init__(
         self,
         changes: Changes,

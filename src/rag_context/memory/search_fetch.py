@@ -17,8 +17,6 @@ Get: TypeAlias = Callable[[GetRequest], Awaitable[GetResponse]]
 
 
 class SearchFetch:
-    """The two calls, by those of the memory that they stand for."""
-
     def __init__(self, search: Search, get: Get) -> None:
         self._search = search
         self._get = get

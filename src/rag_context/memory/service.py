@@ -497,7 +497,6 @@ class Service:
         return self._meters.text()
 
     def _readings(self) -> Readings:
-        """What the metrics say of the components now."""
         dependencies = self._dependencies
         cache, collections = dependencies.cache, self.collections
         return Readings(

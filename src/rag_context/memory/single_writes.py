@@ -27,8 +27,6 @@ class _Write:
 
 
 class SingleWrites:
-    """Collects single writes of one event loop."""
-
     def __init__(self, admission: Admission, index_together: IndexTogether) -> None:
         self._admission = admission
         self._index_together = index_together

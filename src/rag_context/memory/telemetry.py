@@ -10,7 +10,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -59,27 +59,20 @@ TIME_RANGES = {
 """Length of each time range, and the number of buckets of its timeline."""
 
 
+@dataclass(eq=False)
 class Telemetry:
     """Queues records and writes them in batches. What a store does not take waits until it does."""
 
-    def __init__(
-        self,
-        metrics: MetricsStore,
-        documents: DocumentStore,
-        *,
-        retention: timedelta,
-        accesses_kept: timedelta,
-        now: Callable[[], datetime] = utc_now,
-        capacity: int = CAPACITY,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._metrics = metrics
-        self._documents = documents
-        self._retention = retention
-        self._accesses_kept = accesses_kept
-        self._now = now
-        self._capacity = capacity
-        self._clock = clock
+    metrics: MetricsStore
+    documents: DocumentStore
+    _: KW_ONLY
+    retention: timedelta
+    accesses_kept: timedelta
+    now: Callable[[], datetime] = utc_now
+    capacity: int = CAPACITY
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._queue: deque[SearchRecord | ErrorRecord] = deque()
         self._retrieved: deque[str] = deque()
         self._again = 0
@@ -91,7 +84,6 @@ class Telemetry:
 
     @property
     def waiting(self) -> int:
-        """Records that are in no store yet, without those that are being written."""
         return len(self._queue)
 
     def record_search(self, record: SearchRecord, retrieved: Iterable[str]) -> None:
@@ -121,9 +113,9 @@ class Telemetry:
             await self.flush(STORE_S)
             if loop.time() >= prune_at:
                 prune_at = loop.time() + PRUNE_S
-                now = self._now()
+                now = self.now()
                 try:
-                    await self._metrics.prune(now - self._retention, now - self._accesses_kept)
+                    await self.metrics.prune(now - self.retention, now - self.accesses_kept)
                 except BackendError as error:
                     logger.warning("telemetry: old records could not be removed: %s", error)
 
@@ -141,7 +133,7 @@ class Telemetry:
         self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        while len(self._queue) > self._capacity:
+        while len(self._queue) > self.capacity:
             self._queue.popleft()
             self._again = max(self._again - 1, 0)
             self.dropped += 1
@@ -154,7 +146,7 @@ class Telemetry:
         if not retrieved:
             return
         try:
-            await self._in_time(self._documents.record_retrievals(retrieved, self._now()))
+            await self._in_time(self.documents.record_retrievals(retrieved, self.now()))
         except BackendError as error:
             logger.warning("telemetry: %d retrievals were not counted: %s", len(retrieved), error)
 
@@ -166,7 +158,7 @@ class Telemetry:
         searches = [record for record in batch if isinstance(record, SearchRecord)]
         errors = [record for record in batch if isinstance(record, ErrorRecord)]
         try:
-            await self._in_time(self._metrics.append(searches, errors))
+            await self._in_time(self.metrics.append(searches, errors))
         except BackendRejectedError as error:
             self.dropped += size
             logger.warning("telemetry: %d records were rejected and dropped: %s", size, error)
@@ -189,7 +181,7 @@ class Telemetry:
         self._drop_oldest()
 
     async def _in_time(self, work: Awaitable[None]) -> None:
-        await Deadline.after(STORE_S, self._clock).bound("documents", work)
+        await Deadline.after(STORE_S, self.clock).bound("documents", work)
 
 
 MEMORY = "memory"
@@ -213,7 +205,6 @@ def describe(traced: TraceSpan, request: SearchRequest, response: SearchResponse
 
 
 def describe_indexing(traced: TraceSpan, results: Sequence[Receipt | Exception]) -> None:
-    """Note in a span what became of the documents that were stored together."""
     receipts = [each for each in results if isinstance(each, Receipt)]
     traced.set({"rag.chunks": sum(len(each.chunk_ids) for each in receipts)})
     traced.set({"gen_ai.operation.name": "upsert_memory", "gen_ai.memory.record.count": len(receipts)})
@@ -238,8 +229,6 @@ _COMPONENTS = {"embedding": "embedder", "vector": "vectors", "text": "documents"
 
 
 class Recorder:
-    """Counts and records searches, submitted documents and failures."""
-
     def __init__(
         self,
         telemetry: Telemetry,
@@ -271,7 +260,6 @@ class Recorder:
         self._failures(answer.legs, answer.error, request_id)
 
     def document_search(self, record: SearchRecord, label: Label, retrieved: Collection[str]) -> None:
-        """Record a search in the documents of a project."""
         record = self._without_secrets(record)
         self._count(record, label.legs)
         self._telemetry.record_search(record, retrieved)
@@ -289,7 +277,6 @@ class Recorder:
         self._indexed.labels(status).inc()
 
     def error(self, operation: str, error: BackendError, request_id: str) -> None:
-        """Count and record a failure of a component."""
         self._errors.labels(error.component, operation).inc()
         self._telemetry.record_error(
             ErrorRecord(self._now(), ERROR, error.component, operation, str(error), request_id)

@@ -89,8 +89,6 @@ CONFIRMED = Provenance()
 
 
 class Embedder(Protocol):
-    """Turns text into vectors."""
-
     @property
     def model(self) -> EmbeddingModel:
         """The model in use. Raises: BackendError while it is not known (loading, unreachable)."""
@@ -113,8 +111,6 @@ class Embedder(Protocol):
 
 
 class Reranker(Protocol):
-    """Reads a question with each passage."""
-
     async def scores(self, query: str, passages: Sequence[str]) -> Sequence[float]:
         """A score of each passage, in their order: higher is better, within one call. Raises: BackendError."""
 
@@ -123,7 +119,5 @@ class Reranker(Protocol):
 
 
 class ChatModel(Protocol):
-    """Writes text."""
-
     async def complete(self, instructions: str, message: str) -> str:
         """The model's answer to `message` under the system prompt `instructions`; never blank."""

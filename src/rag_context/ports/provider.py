@@ -16,8 +16,6 @@ from rag_context.domain.vectors import Matrix, Vector
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a provider can do."""
-
     collections: bool = True
     search: bool = True
     embeddings: bool = False

@@ -27,8 +27,6 @@ T = TypeVar("T")
 
 
 class VectorStore(Protocol):
-    """Finds chunks by vector."""
-
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
         """The chunks of highest cosine to `vector`, `(dim,) float32`; equal ones by chunk id."""
 
@@ -73,8 +71,6 @@ class KeywordIndex(Protocol):
 
 
 class DocumentStore(Protocol):
-    """Holds the documents and their chunks."""
-
     @property
     def version(self) -> int:
         """Grows with every change of the index that this process knows of; read without any I/O."""

@@ -50,7 +50,6 @@ def require_shape(component: str, vectors: Matrix, chunks: int, dimension: int |
 
 
 def no_rebuild(component: str) -> BackendRejectedError:
-    """The error where no rebuild with the given model is under way."""
     return BackendRejectedError(
         component, "No reindexing with this model is under way; start one with `rag-context reindex`."
     )

@@ -188,8 +188,6 @@ DocumentCheck: TypeAlias = Callable[[Document, Sequence[Chunk]], Iterable[IssueK
 
 
 class ModelRegistry(Protocol):
-    """Records which model made the vectors of the index."""
-
     async def recorded_model(self) -> EmbeddingModel | None: ...
 
     async def adopt_model(self, model: EmbeddingModel) -> None:
@@ -207,8 +205,6 @@ WholeDocument: TypeAlias = tuple[Document, Sequence[Chunk], Matrix | None]
 
 
 class BulkLoad(Protocol):
-    """A store that can take in much at once, and builds its indexes afterwards."""
-
     async def write_new(self, documents: Sequence[WholeDocument], made_by: str | None) -> list[str]:
         """Store those of these documents that the index does not have, in their order and in one transaction.
 
@@ -261,8 +257,6 @@ class VectorRebuilder(Protocol):
 
 
 class IndexAuditor(Protocol):
-    """Checks an index for damage and inconsistencies, and repairs them."""
-
     async def examine(self, check: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
         """Examine the whole index at one point in time; every document is passed to `check`.
 

@@ -140,12 +140,10 @@ class Repositories:
         return Checked(found, (self._clock() - started) * 1000.0, problem)
 
     async def settled(self) -> None:
-        """Wait until no survey is under way."""
         while tasks := [each.task for each in self._known.values() if each.task is not None and not each.task.done()]:
             await asyncio.wait(tasks)
 
     async def aclose(self) -> None:
-        """End the surveys under way."""
         for each in self._known.values():
             if each.task is not None:
                 await ended(each.task)

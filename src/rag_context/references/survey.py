@@ -235,7 +235,6 @@ def surveyed(root: Path, listing: bytes, staged: bytes, log: bytes, patches: byt
 
 
 def unpacked(frames: list[bytes], commits: list[str], lost: list[str]) -> Survey:
-    """The survey in the frames of a worker."""
     arrays = array("I"), array("I")
     for tokens, frame in zip(arrays, frames[1:], strict=True):
         tokens.frombytes(frame)

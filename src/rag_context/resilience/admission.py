@@ -32,8 +32,6 @@ T = TypeVar("T")
 
 
 class FixedLimit:
-    """Always the same number at once."""
-
     def __init__(self, at_once: int) -> None:
         self.at_once = at_once
 

@@ -85,7 +85,6 @@ class HealthMonitor:
         )
 
     def breaker_states(self) -> Mapping[str, BreakerState]:
-        """The state of each dependency's breaker, by the dependency's name."""
         return {part.name: part.breaker.state for _, part in self._dependencies}
 
     def invalidate_writes(self) -> None:

@@ -40,14 +40,10 @@ class ProcessLimits:
 
 
 class ByteSource(Protocol):
-    """A stream that is read from."""
-
     def read(self, size: int, /) -> bytes: ...
 
 
 class ByteSink(Protocol):
-    """A stream that is written to."""
-
     def write(self, data: bytes, /) -> object: ...
 
     def flush(self) -> None: ...

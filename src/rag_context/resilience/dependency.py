@@ -64,8 +64,6 @@ _backoff = wait_random_exponential(multiplier=BASE_S, max=CAP_S)
 
 
 class BreakerState(StrEnum):
-    """Where a breaker stands."""
-
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"
@@ -76,7 +74,6 @@ class BreakerOpenError(BackendUnavailableError):
 
 
 def constant_cooldown(seconds: float) -> Callable[[int], float]:
-    """The same cooldown after every opening."""
     return lambda _openings: seconds
 
 

@@ -36,5 +36,4 @@ async def keep_trimmed() -> None:
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is in use (Linux)."""
     return int(_STATM.read_text().split()[1]) * _PAGE_BYTES

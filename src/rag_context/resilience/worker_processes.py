@@ -185,8 +185,6 @@ class Worker:
 
 
 class _Timeout:
-    """Ends a process that has not answered in time."""
-
     def __init__(self, process: "subprocess.Popen[bytes]", seconds: float) -> None:
         self._timer = Timer(seconds, process.kill)
         self._timer.daemon = True

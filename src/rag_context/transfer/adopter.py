@@ -128,8 +128,6 @@ class RecordReader:
 
 
 class Adopter:
-    """Takes over the records of a source."""
-
     def __init__(self, reader: RecordReader, documents: DocumentStore, bulk: Bulk) -> None:
         self._reader = reader
         self._documents = documents
@@ -196,7 +194,6 @@ class Passages:
         return self._source.label
 
     async def records(self) -> AsyncIterator[ForeignRecord]:
-        """The documents."""
         groups: dict[tuple[object, ...], list[ForeignRecord]] = {}
         self.covered = 0
         async for record in self._source.records():

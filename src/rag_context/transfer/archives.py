@@ -22,8 +22,6 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file of a backup."""
-
     name: str
     bytes: int
     sha256: str
@@ -44,8 +42,6 @@ class BackupReceipt:
 
 
 class _Hashing:
-    """A file that is read while its hash is computed."""
-
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.digest = hashlib.sha256()

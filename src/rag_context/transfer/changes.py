@@ -5,7 +5,6 @@ are taken over when all of these are there.
 """
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
 from rag_context.api.export_lines import ExportedChanges, ExportedEntry, ExportedLink, ExportedTombstone
 from rag_context.domain import journal
@@ -13,6 +12,7 @@ from rag_context.domain.documents import Tenant
 from rag_context.domain.journal import Entry, History, Link, Location, Tombstone
 from rag_context.errors import InvalidInputError
 from rag_context.ports.writing import Journal
+from rag_context.transfer.lines import fields_of
 
 PAGE = 500
 
@@ -38,41 +38,24 @@ async def known_of(source: Journal, document_ids: Sequence[str]) -> History:
 
 
 def changes_line(history: History) -> bytes:
-    """The line of a part."""
     return ExportedChanges(
-        tombstones=tuple(
-            ExportedTombstone(identity=t.identity, content=t.content, at=t.at) for t in history.tombstones
-        ),
+        tombstones=tuple(ExportedTombstone(**fields_of(each)) for each in history.tombstones),
         entries=tuple(map(_entry_line, history.entries)),
         links=tuple(map(_link_line, history.links)),
     ).to_json()
 
 
 def read_changes(line: ExportedChanges) -> History:
-    """The part of a line."""
     return History(
-        tuple(Tombstone(each.identity, each.content, each.at) for each in line.tombstones),
+        tuple(Tombstone(**dict(each)) for each in line.tombstones),
         tuple(map(_entry, line.entries)),
         tuple(map(_link, line.links)),
     )
 
 
-def _names(tenant: Tenant) -> dict[str, str]:
-    return {"project": tenant.project, "branch": tenant.branch, "path_hash": tenant.path_hash}
-
-
 def _entry_line(entry: Entry) -> ExportedEntry:
-    moves: list[list[Any]] = journal.as_json(entry.moves)
-    return ExportedEntry(
-        sequence=entry.sequence,
-        at=entry.at,
-        by=entry.by,
-        action=entry.action,
-        moves=moves,
-        reason=entry.reason,
-        undoes=entry.undoes,
-        **_names(entry.tenant),
-    )
+    fields = {**fields_of(entry, "tenant"), **fields_of(entry.tenant), "moves": journal.as_json(entry.moves)}
+    return ExportedEntry(**fields)
 
 
 def _entry(line: ExportedEntry) -> Entry:
@@ -85,18 +68,8 @@ def _entry(line: ExportedEntry) -> Entry:
 
 
 def _link_line(link: Link) -> ExportedLink:
-    return ExportedLink(
-        id=link.place.id,
-        content_hash=link.place.content_hash,
-        source=link.source,
-        timestamp=link.timestamp,
-        superseded_by=link.place.superseded_by,
-        reason=link.reason,
-        superseded_at=link.superseded_at,
-        expires_at=link.expires_at,
-        pinned=link.is_pinned,
-        **_names(link.tenant),
-    )
+    known = fields_of(link, "place", "tenant", "is_pinned")
+    return ExportedLink(**known, **fields_of(link.place, "shelf"), **fields_of(link.tenant), pinned=link.is_pinned)
 
 
 def _link(line: ExportedLink) -> Link:

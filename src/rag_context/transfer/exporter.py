@@ -36,22 +36,13 @@ class Exported:
     chunks: int
 
 
+@dataclass(eq=False)
 class Exporter:
-    """Exports an index."""
-
-    def __init__(
-        self,
-        documents: DocumentStore,
-        vectors: VectorStore,
-        registry: ModelRegistry,
-        journal: Journal | None = None,
-        now: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._documents = documents
-        self._vectors = vectors
-        self._registry = registry
-        self._journal = journal
-        self._now = now
+    documents: DocumentStore
+    vectors: VectorStore
+    registry: ModelRegistry
+    journal: Journal | None = None
+    now: Callable[[], datetime] = utc_now
 
     async def export(
         self,
@@ -65,16 +56,16 @@ class Exporter:
         `on_progress` is called with the number of exported documents, and the total where it is known. Raises:
         BackendError (a store is unavailable, or the index's model was replaced meanwhile).
         """
-        model = await self._registry.recorded_model()
-        total = (await self._documents.counts()).documents if project is None else None
-        header = ExportHeader(exported_at=self._now(), model=model_line(model), project=project, documents=total)
+        model = await self.registry.recorded_model()
+        total = (await self.documents.counts()).documents if project is None else None
+        header = ExportHeader(exported_at=self.now(), model=model_line(model), project=project, documents=total)
         await put(header.to_json())
-        if self._journal is not None:
-            async for part in changes.earlier(self._journal, project):
+        if self.journal is not None:
+            async for part in changes.earlier(self.journal, project):
                 await put(changes.changes_line(part))
         out = Exported(0, 0, 0)
         last = ""
-        while page := await self._documents.inventory(last, PAGE):
+        while page := await self.documents.inventory(last, PAGE):
             last = max(page)
             written: list[str] = []
             # What was forgotten leaves in no file.
@@ -88,7 +79,7 @@ class Exporter:
                             out.documents + 1, out.pending + (entry.vectors is None), out.chunks + len(entry.chunks)
                         )
                         on_progress(out.documents, total)
-            if self._journal is not None and (known := await changes.known_of(self._journal, written)).links:
+            if self.journal is not None and (known := await changes.known_of(self.journal, written)).links:
                 await put(changes.changes_line(known))
         await self._check_model(model)
         await put(ExportFooter(documents=out.documents).to_json())
@@ -104,17 +95,17 @@ class Exporter:
         """
         stored: Stored | None = seen
         for _ in range(TRIES):
-            document = await self._documents.get(id_)
+            document = await self.documents.get(id_)
             if stored is None or document is None or project not in (None, document.tenant.project):
                 return None
-            chunks = await self._documents.chunks(id_)
+            chunks = await self.documents.chunks(id_)
             vectors = await self._vectors_of(chunks, model) if stored.indexed else None
             ids = tuple(chunk.id for chunk in chunks)
             now = Stored(
                 document.content_hash, stored.indexed, ids, document.occurred_at, document.origin, document.tenant.shelf
             )
             # No snapshot spans the reads: what was stored before and after them must be what they returned.
-            before, stored = stored, await self._documents.stored(id_)
+            before, stored = stored, await self.documents.stored(id_)
             if stored == before == now:
                 return IndexedDocument(document, tuple(chunks), vectors)
         raise BackendUnavailableError(
@@ -125,14 +116,14 @@ class Exporter:
         """`(len(chunks), dim) float32`; None where some are missing."""
         if model is None or not chunks:
             return None
-        found = await self._vectors.vectors([chunk.id for chunk in chunks])
+        found = await self.vectors.vectors([chunk.id for chunk in chunks])
         rows = [found[chunk.id] for chunk in chunks if chunk.id in found]
         if len(rows) < len(chunks) or any(row.shape != (model.dimension,) for row in rows):
             return None
         return np.stack(rows)
 
     async def _check_model(self, begun_with: EmbeddingModel | None) -> None:
-        model = await self._registry.recorded_model()
+        model = await self.registry.recorded_model()
         if begun_with is not None and (model is None or model.fingerprint != begun_with.fingerprint):
             raise BackendUnavailableError(
                 "documents", "The index's model was replaced during the export: export it again."

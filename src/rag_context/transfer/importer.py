@@ -30,15 +30,11 @@ MAX_LINE_BYTES = 1 << 28
 
 
 class Conflict(Enum):
-    """What an import does with a document of which the index has a newer version."""
-
     KEEP = "keep"
     OVERWRITE = "overwrite"
 
 
 class ImportOutcome(StrEnum):
-    """The result of importing one document."""
-
     NEW = "new"
     REPLACED = "replaced"
     COMPLETED = "completed"
@@ -101,22 +97,17 @@ class _Run:
     is_over: bool = False
 
 
+@dataclass(eq=False)
 class Importer:
     """Imports an export while the index is in use; its journal only where the store has one."""
 
-    def __init__(
-        self,
-        documents: DocumentStore,
-        writer: IndexWriter,
-        registry: ModelRegistry,
-        conflict: Conflict = Conflict.KEEP,
-        journal: Journal | None = None,
-    ) -> None:
-        self._documents = documents
-        self._writer = writer
-        self._registry = registry
-        self._conflict = conflict
-        self._journal = journal
+    documents: DocumentStore
+    writer: IndexWriter
+    registry: ModelRegistry
+    conflict: Conflict = Conflict.KEEP
+    journal: Journal | None = None
+
+    def __post_init__(self) -> None:
         self._sequences: dict[int, int] = {}
         self._links: list[History] = []
         self._model: EmbeddingModel | None = None
@@ -182,7 +173,7 @@ class Importer:
             run.imported.broken += 1
             run.on_broken(number, str(error))
             return
-        if self._journal is None:
+        if self.journal is None:
             run.imported.changes_left += len(history.tombstones) + len(history.entries) + len(history.links)
         elif history.links:
             self._links.append(history)
@@ -191,12 +182,12 @@ class Importer:
 
     async def take_over(self, history: History) -> None:
         """Add what the journal of another index holds, if this one has a journal. Raises: BackendError."""
-        if self._journal is not None:
-            await retrying(partial(self._journal.take_over, history, self._sequences))
+        if self.journal is not None:
+            await retrying(partial(self.journal.take_over, history, self._sequences))
 
     async def use_vectors_of(self, made_by: EmbeddingModel | None) -> EmbeddingModel | None:
         """Use the vectors of what comes if they are of the index's model, which is returned; else it returns None."""
-        model = await self._registry.recorded_model()
+        model = await self.registry.recorded_model()
         self._model = model if made_by and model and same_vectors(made_by, model) else None
         return self._model
 
@@ -216,7 +207,7 @@ class Importer:
         Raises: BackendError (or it cannot be stored).
         """
         document = entry.document
-        stored = await retrying(partial(self._documents.stored, document.id))
+        stored = await retrying(partial(self.documents.stored, document.id))
         if stored is None:
             return ImportOutcome.NEW, not await self._write(entry)
         if stored.content_hash == document.content_hash and stored.occurred_at == document.occurred_at:
@@ -224,8 +215,8 @@ class Importer:
                 return ImportOutcome.UNCHANGED, not stored.indexed
             completed = await self._complete(entry, stored)
             return ImportOutcome.COMPLETED if completed else ImportOutcome.UNCHANGED, not completed
-        there = await retrying(partial(self._documents.get, document.id))
-        if self._conflict is Conflict.KEEP and there is not None and there.timestamp >= document.timestamp:
+        there = await retrying(partial(self.documents.get, document.id))
+        if self.conflict is Conflict.KEEP and there is not None and there.timestamp >= document.timestamp:
             return ImportOutcome.KEPT, not stored.indexed
         return ImportOutcome.REPLACED, not await self._write(entry)
 
@@ -235,11 +226,11 @@ class Importer:
         if vectors is not None and self._model is not None:
             try:
                 return await retrying(
-                    partial(self._writer.write, Version(document, chunks, vectors, self._model.fingerprint))
+                    partial(self.writer.write, Version(document, chunks, vectors, self._model.fingerprint))
                 )
             except BackendRejectedError:
                 pass  # the index's model has just been replaced
-        return await retrying(partial(self._writer.write, Version(document, chunks)))
+        return await retrying(partial(self.writer.write, Version(document, chunks)))
 
     async def _complete(self, entry: IndexedDocument, stored: Stored) -> bool:
         """Store the vectors of a pending document; False where they are rejected, or it changed meanwhile."""
@@ -249,8 +240,8 @@ class Importer:
         made_by = self._model.fingerprint
         try:
             if stored.chunk_ids == tuple(chunk.id for chunk in chunks):
-                attach = partial(self._writer.attach, document.id, document.content_hash, vectors, made_by)
+                attach = partial(self.writer.attach, document.id, document.content_hash, vectors, made_by)
                 return await retrying(attach)
-            return await retrying(partial(self._writer.rechunk, Version(document, chunks, vectors, made_by)))
+            return await retrying(partial(self.writer.rechunk, Version(document, chunks, vectors, made_by)))
         except BackendRejectedError:
             return False

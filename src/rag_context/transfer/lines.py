@@ -37,13 +37,12 @@ class IndexedDocument:
 
 
 def document_line(entry: IndexedDocument) -> bytes:
-    """The line of a document."""
     document, vectors = entry.document, entry.vectors
     line = {
-        **_fields(document, without="tenant"),
-        **_fields(document.tenant),
-        "metadata": ExportedMetadata(**_fields(document.metadata)),
-        "message_times": tuple(MessageTimeFields(**_fields(each)) for each in document.message_times),
+        **fields_of(document, "tenant"),
+        **fields_of(document.tenant),
+        "metadata": ExportedMetadata(**fields_of(document.metadata)),
+        "message_times": tuple(MessageTimeFields(**fields_of(each)) for each in document.message_times),
         "similarity_hash": f"{document.similarity_hash:016x}",
         "chunks": [_chunk_line(chunk) for chunk in entry.chunks],
         "vectors": None if vectors is None else base64.b64encode(vectors.astype("<f4").tobytes()).decode("ascii"),
@@ -79,22 +78,20 @@ def read_document(line: bytes, dimension: int | None) -> IndexedDocument:
 
 
 def model_line(model: EmbeddingModel | None) -> ExportedModel | None:
-    """The model as an entry of the header."""
     return None if model is None else ExportedModel(**asdict(model))
 
 
 def model_of(line: ExportedModel | None) -> EmbeddingModel | None:
-    """The model in a header."""
     return None if line is None else EmbeddingModel.from_record(line.model_dump())
 
 
-def _fields(record: "DataclassInstance", without: str = "") -> dict[str, Any]:
+def fields_of(record: "DataclassInstance", *without: str) -> dict[str, Any]:
     """The fields of a dataclass by name; `dataclasses.asdict` would copy each, which takes far longer."""
-    return {name: getattr(record, name) for name in record.__dataclass_fields__ if name != without}
+    return {name: getattr(record, name) for name in record.__dataclass_fields__ if name not in without}
 
 
 def _chunk_line(chunk: documents.Chunk) -> ExportedChunk:
-    return ExportedChunk(id=chunk.id, **_fields(chunk.span), context=chunk.context, occurred_at=chunk.occurred_at)
+    return ExportedChunk(id=chunk.id, **fields_of(chunk.span), context=chunk.context, occurred_at=chunk.occurred_at)
 
 
 def _chunks(document: documents.Document, lines: Sequence[ExportedChunk]) -> tuple[documents.Chunk, ...]:

@@ -39,8 +39,6 @@ OnProgress = Callable[[int, int | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The ports of an index that a move reads or fills."""
-
     documents: DocumentStore
     vectors: VectorStore
     registry: ModelRegistry
@@ -63,7 +61,6 @@ class MoveDifference:
 
     @property
     def to_copy(self) -> dict[str, Stored]:
-        """The documents that the target does not have as the source has them."""
         return {**self.missing, **self.without_vectors, **self.changed}
 
 
@@ -78,8 +75,6 @@ class Copied:
 
 
 class Mover:
-    """Moves one index into another."""
-
     def __init__(self, source: Index, target: Index) -> None:
         self._source = source
         self._target = target

@@ -26,8 +26,6 @@ MAX_CHARS = 2_000_000
 
 
 class Format(StrEnum):
-    """The formats that files are converted from."""
-
     PDF = "PDF"
     WORD = "Word"
     HTML = "HTML"
@@ -98,7 +96,6 @@ def encoded(document: Extracted) -> bytes:
 
 
 def decoded(values: dict[str, Any]) -> Extracted:
-    """The document in a parsed frame; see `encoded`."""
     return Extracted(**{**values, "message_times": [(start, at) for start, at in values["message_times"]]})
 
 

@@ -111,7 +111,6 @@ def fields(value: object) -> Fields:
 
 
 def objects(value: object) -> list[Fields]:
-    """The objects in a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, Sequence) else []
 
 

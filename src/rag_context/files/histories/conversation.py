@@ -41,8 +41,6 @@ _NO_NAME = re.compile(r"[\[\]\r\n\t]+")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message: its speaker, its text, and its time if known."""
-
     speaker: str
     text: str
     at: datetime | None = None
@@ -92,7 +90,6 @@ def text_of(content: object) -> str:
 
 
 def time_of(item: Fields) -> datetime | None:
-    """The time stamp of an object, in UTC."""
     times = (timestamp(item[key]) for key in _TIMES if key in item)
     return next((found for found in times if found is not None), None)
 

@@ -44,7 +44,6 @@ class _Form:
     is_named: bool = False
 
     def starts(self, text: str) -> Iterator[re.Match[str]]:
-        """The beginnings of messages."""
         return (match for match in self.message.finditer(text) if self._fits(match["name"].strip()))
 
     def _fits(self, name: str) -> bool:

@@ -92,8 +92,6 @@ ALL = Choice()
 
 @dataclass(slots=True)
 class _Session:
-    """A transcript that is being read and sent."""
-
     transcript: Transcript
     entry: FileEntry | None
     stamp: FileStamp
@@ -179,8 +177,6 @@ class HistoryImport:
 
 
 class _Pass:
-    """One run over some transcripts."""
-
     def __init__(self, histories: HistoryImport, stack: ExitStack, *, is_survey: bool = False) -> None:
         self._histories = histories
         self._stack = stack
@@ -194,7 +190,6 @@ class _Pass:
         self._key = blake2b(recipe.encode(), digest_size=16).digest()
 
     async def batches(self, found: Iterator[Transcript]) -> AsyncGenerator[list[Job], None]:
-        """Documents to send."""
         each = self._each(found)
         while page := await asyncio.to_thread(lambda: list(islice(each, PAGE))):
             todo = [session for session in await asyncio.to_thread(self._changed, page) if session is not None]
@@ -243,7 +238,6 @@ class _Pass:
         return [self._session(each, entries.get(each.key)) for each in page]
 
     def _session(self, transcript: Transcript, entry: FileEntry | None) -> _Session | None:
-        """The session to read; None, and a receipt, where nothing is to be done."""
         choice, stamp = self._histories.choice, FileStamp(0, transcript.version, 0, 0)
         if not transcript.session:
             try:
@@ -338,7 +332,6 @@ class _Pass:
         return format_, data
 
     def _left_out(self, session: _Session, tag: str, folder: str) -> str:
-        """Why the session is not taken; empty if it is."""
         choice = self._histories.choice
         if any(fnmatch.fnmatch(folder.replace("\\", "/"), pattern) for pattern in (*choice.exclude, *_OBSERVERS)):
             return "its folder is excluded"

@@ -44,7 +44,6 @@ class Location:
     folder: Callable[[Path], str] = lambda _: ""
 
     def top(self, environ: Mapping[str, str]) -> Path:
-        """The root on this machine."""
         if moved := environ.get(self.variable) if self.variable else None:
             return Path(moved) / self.below
         return _expanded(self.root, environ)

@@ -29,15 +29,12 @@ Numbers: TypeAlias = tuple[int, int, int]
 
 
 class Clock(NamedTuple):
-    """A time of day."""
-
     hour: int = 0
     minute: int = 0
     second: int = 0
 
     @classmethod
     def read(cls, text: str) -> "Clock | None":
-        """The time of day in a text; None if it has none."""
         match = _CLOCK.search(text)
         if match is None:
             return None
@@ -64,7 +61,6 @@ class Dates:
 
 
 def numbers_of(text: str | None) -> Numbers | None:
-    """The three numbers of a date."""
     match = _NUMBERS.search(text or "")
     return None if match is None else (int(match[1]), int(match[3]), int(match[4]))
 

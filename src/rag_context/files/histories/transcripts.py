@@ -337,15 +337,16 @@ _CURSOR = Client(
 )
 
 
-def _goose(line: Fields) -> Iterator[Record]:
-    if "role" in line:
-        yield record_by(word(line, "role"), line.get("content"), line.get("created"), word(line, "id"))
+def _message(message: Fields) -> Iterator[Record]:
+    if "role" in message:
+        at = message.get("timestamp") or message.get("created") or fields(message.get("meta")).get("sentAt")
+        yield record_by(word(message, "role"), message.get("content"), at, word(message, "id"))
 
 
 _GOOSE = Client(
     format=Format.GOOSE,
     is_own=lambda line: "working_dir" in line and "description" in line,
-    record=_goose,
+    record=_message,
     session=("session_id",),
     title=("description",),
     user=injecting("info-msg"),
@@ -432,12 +433,6 @@ _VSCODE = Client(
 # Amp, Droid, and sessions that were read from a database
 
 
-def _message(message: Fields) -> Iterator[Record]:
-    if "role" in message:
-        at = message.get("timestamp") or fields(message.get("meta")).get("sentAt")
-        yield record_by(word(message, "role"), message.get("content"), at, word(message, "id"))
-
-
 _AMP = Client(
     format=Format.AMP,
     is_own=lambda record: word(record, "id").startswith("T-") and isinstance(record.get("messages"), list),
@@ -475,18 +470,6 @@ _ROWS = Client(
 )
 
 CLIENTS = (
-    _QWEN,
-    _CLAUDE_CODE,
-    _CODEX,
-    _GEMINI,
-    _COPILOT,
-    CLINE,
-    _CONTINUE,
-    _VSCODE,
-    _CURSOR,
-    _GOOSE,
-    _AMP,
-    _DROID,
-    _ROWS,
-)
+    _QWEN, _CLAUDE_CODE, _CODEX, _GEMINI, _COPILOT, CLINE, _CONTINUE, _VSCODE, _CURSOR, _GOOSE, _AMP, _DROID, _ROWS,
+)  # fmt: skip
 """In the order in which they are tried."""

@@ -197,7 +197,6 @@ READ_ONCE_CHARS = 4_096
 
 
 def speech_of(text: str) -> "Speech":
-    """Who says what in a conversation."""
     return _short_speech(text) if len(text) <= READ_ONCE_CHARS else _speech(text)
 
 

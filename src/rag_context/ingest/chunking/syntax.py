@@ -153,7 +153,6 @@ def packed(found: Sequence[Mark]) -> bytes:
 
 
 def unpacked(data: bytes) -> list[Mark]:
-    """The marks that `packed` wrote."""
     found: list[Mark] = []
     path: tuple[str, ...] = ()
     for offset, closing, shared, names in json.loads(data):
