@@ -4,12 +4,12 @@ import sys
 
 from rag_context.api.changes import ForgetResponse, LogResponse
 from rag_context.api.operations import memory
-from rag_context.cli.command_line import ExitCode, run_to_end
-from rag_context.cli.console import Console, ask_first, counted, one_line
-from rag_context.cli.memory_commands import answer, print_readable, run
+from rag_context.cli.command_line import ExitCode
+from rag_context.cli.console import Console, counted, one_line
+from rag_context.cli.memory_commands import print_readable, run, run_confirmed
 from rag_context.cli.operation_options import Fields, Name, with_fields
 from rag_context.cli.options import Options, Yes, option
-from rag_context.cli.receipts import show_injected
+from rag_context.cli.receipts import print_injections
 from rag_context.errors import InvalidInputError
 
 MOST_LISTED = 1_000
@@ -68,7 +68,8 @@ def log(
         return ExitCode.OK
     if injected:
         limit = {"limit": fields["limit"]} if "limit" in fields else {}
-        return show_injected({**limit, "session_id": session, "shown_only": shown}, options)
+        asked = {**limit, "session_id": session, "shown_only": shown}
+        return run(memory.INJECTIONS, asked, options, print_injections)
     return run(memory.LOG, fields, options, _print_log)
 
 
@@ -93,22 +94,16 @@ def undo(fields: Fields, options: Options) -> ExitCode:
 )
 def forget(fields: Fields, *, yes: Yes = False, options: Options) -> ExitCode:
     """Forget documents, after a list and a confirmation; `undo` restores them for 30 days, unless they are purged."""
-    loaded = options.load_available()
-    preview = run_to_end(answer(loaded, memory.FORGET, {**fields, "dry_run": True}))
-    if "dry_run" in fields or not preview.documents:
-        options.show(preview, print_readable)
-        return ExitCode.OK
-    if not yes:
-        _ask(preview)
-    options.show(run_to_end(answer(loaded, memory.FORGET, {**fields, "confirm": True})), print_readable)
-    return ExitCode.OK
+    return run_confirmed(memory.FORGET, fields, options, _question, yes=yes)
 
 
-def _ask(preview: ForgetResponse) -> None:
+def _question(preview: ForgetResponse) -> str | None:
+    if not preview.documents:
+        return None
     sources = list(dict.fromkeys(one_line(each.source) for each in preview.listed))
     more = f" and {len(sources) - 3} more" if len(sources) > 3 else ""
     what = f"{counted(preview.documents, 'document')} ({', '.join(sources[:3])}{more})"
-    ask_first(f"Remove {what} for good?" if preview.purged else f"Forget {what}?")
+    return f"Remove {what} for good?" if preview.purged else f"Forget {what}?"
 
 
 def _print_log(response: LogResponse, console: Console) -> None:

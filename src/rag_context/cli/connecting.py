@@ -125,6 +125,12 @@ async def open_connection(loaded: Loaded) -> AsyncIterator[Connection]:
         yield connection
 
 
+async def answer_of(loaded: Loaded, operation: Operation[Request, Response], request: Request) -> Response:
+    """What an operation answers, from wherever its work is done."""
+    async with open_connection(loaded) as connection:
+        return await connection.run(operation, request)
+
+
 @asynccontextmanager
 async def open_http(address: Address, timeout_s: float) -> AsyncIterator[AsyncHttp]:
     """The HTTP client for the server that announces itself at an address."""

@@ -8,10 +8,16 @@ from typing import Any
 
 from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.search import Explain, SearchRequest, SearchResponse, SearchResult, level_name
-from rag_context.api.stored_documents import ListedDocument, ListResponse, SimilarDocument, SimilarResponse
+from rag_context.api.stored_documents import (
+    DeleteResponse,
+    ListedDocument,
+    ListResponse,
+    SimilarDocument,
+    SimilarResponse,
+)
 from rag_context.api.wire import WireResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
-from rag_context.cli.connecting import open_connection
+from rag_context.cli.connecting import answer_of
 from rag_context.cli.console import Cell, Console, Part, ask_first, counted, one_line, safe
 from rag_context.cli.operation_options import Fields, Name, read_typed, with_fields
 from rag_context.cli.options import Options, Yes
@@ -37,7 +43,7 @@ def search(fields: Fields, options: Options) -> ExitCode:
     """Search for the passages that answer a question."""
     loaded = options.load_available()
     request = request_of(fields, loaded.settings, cwd=Path.cwd())
-    response = run_to_end(_search(loaded, request))
+    response = run_to_end(answer_of(loaded, memory.SEARCH, request))
     options.show(response, _print_results)
     return ExitCode.OK if response.fallback_level <= 2 else ExitCode.FAILED
 
@@ -69,11 +75,6 @@ def _on_disk(source: str, cwd: Path) -> str | None:
     if start == source:
         return path.as_posix() if path.exists() else None
     return f"{path.as_posix()}*" if start and any(path.parent.glob(f"{escape(path.name)}*")) else None
-
-
-async def _search(loaded: Loaded, request: SearchRequest) -> SearchResponse:
-    async with open_connection(loaded) as connection:
-        return await connection.run(memory.SEARCH, request)
 
 
 def _print_results(response: SearchResponse, console: Console) -> None:
@@ -194,14 +195,32 @@ def similar(fields: Fields, options: Options) -> ExitCode:
 )
 def delete(fields: Fields, *, yes: Yes = False, options: Options) -> ExitCode:
     """Delete a document, or all of a source or session, for good, after a confirmation that says how many."""
+
+    def question(preview: DeleteResponse) -> str | None:
+        count = preview.deleted_count
+        return f"Delete {counted(count, 'document')} for good?" if count else None
+
+    return run_confirmed(memory.DELETE, fields, options, question, yes=yes)
+
+
+def run_confirmed(
+    operation: Operation[Any, Response],
+    fields: Fields,
+    options: Options,
+    question: Callable[[Response], str | None],
+    *,
+    yes: bool,
+) -> ExitCode:
+    """Run an operation that deletes, once a person has agreed to what its dry run says; no question: nothing to do."""
     loaded = options.load_available()
-    preview = run_to_end(answer(loaded, memory.DELETE, {**fields, "dry_run": True}))
-    if "dry_run" in fields or not preview.deleted_count:
+    preview = run_to_end(answer(loaded, operation, {**fields, "dry_run": True}))
+    asked = question(preview)
+    if "dry_run" in fields or asked is None:
         options.show(preview, print_readable)
         return ExitCode.OK
     if not yes:
-        ask_first(f"Delete {counted(preview.deleted_count, 'document')} for good?")
-    options.show(run_to_end(answer(loaded, memory.DELETE, {**fields, "confirm": True})), print_readable)
+        ask_first(asked)
+    options.show(run_to_end(answer(loaded, operation, {**fields, "confirm": True})), print_readable)
     return ExitCode.OK
 
 
@@ -216,9 +235,7 @@ def run(
 
 
 async def answer(loaded: Loaded, operation: Operation[Any, Response], fields: Fields) -> Response:
-    request = read_typed(operation.request, fields, loaded.settings)
-    async with open_connection(loaded) as connection:
-        return await connection.run(operation, request)
+    return await answer_of(loaded, operation, read_typed(operation.request, fields, loaded.settings))
 
 
 def _print_list(response: ListResponse, console: Console) -> None:

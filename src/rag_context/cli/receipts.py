@@ -6,18 +6,12 @@ import typer
 
 from rag_context.api.injections import InjectedPassage, InjectionsResponse
 from rag_context.api.operations import memory
-from rag_context.cli.command_line import ExitCode, run_to_end
-from rag_context.cli.connecting import open_connection
+from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import Console, counted, one_line
-from rag_context.cli.operation_options import Fields, read_typed
+from rag_context.cli.memory_commands import run
 from rag_context.cli.options import Options, with_options
 
 EXCERPT_CHARS = 300
-
-
-def show_injected(fields: Fields, options: Options) -> ExitCode:
-    options.show(_read(fields, options), _print_lines)
-    return ExitCode.OK
 
 
 @with_options
@@ -27,23 +21,11 @@ def why(
     options: Options,
 ) -> ExitCode:
     """Explain what one session of an agent was shown, moment by moment, with the passages and their scores."""
-    response = _read({"session_id": session, "limit": 500}, options)
-    options.show(response, _print_story)
-    return ExitCode.OK
+    return run(memory.INJECTIONS, {"session_id": session, "limit": 500}, options, _print_story)
 
 
-def _read(fields: Fields, options: Options) -> InjectionsResponse:
-    loaded = options.load_available()
-    request = read_typed(memory.INJECTIONS.request, fields, loaded.settings)
-
-    async def run() -> InjectionsResponse:
-        async with open_connection(loaded) as connection:
-            return await connection.run(memory.INJECTIONS, request)
-
-    return run_to_end(run())
-
-
-def _print_lines(response: InjectionsResponse, console: Console) -> None:
+def print_injections(response: InjectionsResponse, console: Console) -> None:
+    """List what agents were shown unasked, and what was withheld and why, newest first."""
     if not response.injections:
         console.note(("Agents were shown nothing, and nothing was withheld from them.", "yellow"))
         return

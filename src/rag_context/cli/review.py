@@ -8,7 +8,7 @@ import click
 from rag_context.api.operations import Operation, memory
 from rag_context.api.review import ReviewResponse, Suggestion
 from rag_context.cli.command_line import ExitCode, run_to_end
-from rag_context.cli.connecting import open_connection
+from rag_context.cli.connecting import answer_of
 from rag_context.cli.console import Console, counted, one_line
 from rag_context.cli.memory_commands import answer, print_readable
 from rag_context.cli.operation_options import Fields, Name, with_fields
@@ -70,12 +70,8 @@ def _decide(suggestion: Suggestion, key: str, loaded: Loaded, console: Console) 
             return
         arguments["content"] = content
     operation = _OPERATIONS[call.tool]
-
-    async def performed() -> None:
-        async with open_connection(loaded) as connection:
-            print_readable(await connection.run(operation, operation.request.model_validate(arguments)), console)
-
     try:
-        run_to_end(performed())
+        done = run_to_end(answer_of(loaded, operation, operation.request.model_validate(arguments)))
+        print_readable(done, console)
     except RagContextError as error:
         console.error(str(error))

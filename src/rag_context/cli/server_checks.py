@@ -18,21 +18,10 @@ from rag_context.cli.console import Console
 from rag_context.cli.options import Options, option, with_options
 from rag_context.client.address import read_announcement
 from rag_context.errors import InvalidInputError
+from rag_context.evaluation import validation as checks
 from rag_context.evaluation.load import SAMPLES, SHARES, Load, LoadLimits, LoadStage, MeasuredLoad, picture
 from rag_context.evaluation.measures import Latency
 from rag_context.evaluation.remote import Api, bearer, reached
-from rag_context.evaluation.validation import (
-    PROBES,
-    REQUIRED_ACCURACY,
-    Check,
-    DirectBackends,
-    Event,
-    Heading,
-    Step,
-    Validation,
-    ValidationReport,
-    Warned,
-)
 from rag_context.settings import Settings
 
 _RULE = "═" * 60
@@ -78,16 +67,16 @@ def validate(options: ValidateOptions) -> ExitCode:
 
 
 async def _validate(
-    settings: Settings, options: ValidateOptions, on_event: Callable[[Event], None]
-) -> tuple[str, ValidationReport]:
+    settings: Settings, options: ValidateOptions, on_event: Callable[[checks.Event], None]
+) -> tuple[str, checks.ValidationReport]:
     async with reached(settings, options.url, options.timeout) as server:
         client = server.api.client
-        backends = DirectBackends(
+        backends = checks.DirectBackends(
             lm_studio=_api(client, options.lm_studio_url, bearer(settings.embedder.api_key)),
             qdrant=_api(client, options.qdrant_url, {}),
             mongodb_uri=options.mongodb_uri,
         )
-        validation = Validation(server, backends, timeout_s=options.timeout, on_event=on_event)
+        validation = checks.Validation(server, backends, timeout_s=options.timeout, on_event=on_event)
         report = validation.report
         report.skipped_accuracy = options.skip_accuracy
         await validation.infrastructure()
@@ -100,7 +89,7 @@ async def _validate(
     return server.api.url, report
 
 
-def report_json(report: ValidationReport) -> dict[str, Any]:
+def report_json(report: checks.ValidationReport) -> dict[str, Any]:
     found: dict[str, Any] = {
         "passed": report.passed,
         "steps": [{"name": step.name, "passed": step.passed, "detail": step.detail} for step in report.steps],
@@ -108,7 +97,7 @@ def report_json(report: ValidationReport) -> dict[str, Any]:
         if report.accuracy is None
         else {
             "value": report.accuracy,
-            "required": REQUIRED_ACCURACY,
+            "required": checks.REQUIRED_ACCURACY,
             "checks": [
                 {"question": check.question, "keyword": check.keyword, "found": check.found} for check in report.checks
             ],
@@ -140,17 +129,17 @@ class _Printer:
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: checks.Event) -> None:
         match event:
-            case Heading(text):
+            case checks.Heading(text):
                 self._line("")
                 self._line(text, "yellow")
                 self._line(_RULE, "yellow")
-            case Step(name, passed, detail):
+            case checks.Step(name, passed, detail):
                 verdict = (" PASSED", "green") if passed else (" FAILED", "bold red")
                 self._console.show(f"Testing: {name}...", verdict)
                 self._line(f"  {detail}" if passed else f"  Error: {detail}", "cyan" if passed else "red")
-            case Check(question, keyword, found, latency_ms, results):
+            case checks.Check(question, keyword, found, latency_ms, results):
                 mark, style = ("✓", "green") if found else ("✗", "red")
                 self._line(f"  {mark} '{question}' looking for '{keyword}'", style)
                 self._line(f"      Latency: {latency_ms:.0f}ms, Results: {results}", "cyan")
@@ -158,10 +147,10 @@ class _Printer:
                 self._line(f"  Average Latency: {average_ms:.1f}ms", "cyan")
                 self._line(f"  P95 Latency: {p95_ms:.0f}ms", "cyan")
                 self._line(f"  P99 Latency: {p99_ms:.0f}ms", "cyan")
-            case Warned(text):
+            case checks.Warned(text):
                 self._line(f"  WARNING: {text}", "yellow")
 
-    def summary(self, report: ValidationReport) -> None:
+    def summary(self, report: checks.ValidationReport) -> None:
         for text in ("", _RULE, "SUMMARY", _RULE):
             self._line(text, "cyan")
         passed = sum(step.passed for step in report.steps)
@@ -171,16 +160,16 @@ class _Printer:
         if report.accuracy is not None:
             self._line("Retrieval Accuracy:")
             found = sum(check.found for check in report.checks)
-            self._line(f"  {report.accuracy:.1%} ({found}/{len(PROBES)})", "green" if report.accurate else "red")
-            self._line(f"  Required: {REQUIRED_ACCURACY:.0%}", "dim")
+            self._line(f"  {report.accuracy:.1%} ({found}/{len(checks.PROBES)})", "green" if report.accurate else "red")
+            self._line(f"  Required: {checks.REQUIRED_ACCURACY:.0%}", "dim")
         self._line(_RULE, "cyan")
         self._verdict(report)
 
-    def _verdict(self, report: ValidationReport) -> None:
+    def _verdict(self, report: checks.ValidationReport) -> None:
         if report.passed:
             self._line("✓ PRE-VALIDATION PASSED", "bold green")
             if report.accuracy is not None:
-                self._line(f"Accuracy gate: {report.accuracy:.1%} (required: {REQUIRED_ACCURACY:.0%})", "green")
+                self._line(f"Accuracy gate: {report.accuracy:.1%} (required: {checks.REQUIRED_ACCURACY:.0%})", "green")
         elif report.sound:
             self._line("⚠ INFRASTRUCTURE PASSED, ACCURACY FAILED", "bold yellow")
             self._line("Check embedding quality and verify indexing completed", "yellow")

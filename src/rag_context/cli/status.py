@@ -10,8 +10,9 @@ from rag_context.api.maintenance import HealthRequest, HealthResponse, StatsRequ
 from rag_context.api.operations import Operation, memory
 from rag_context.api.stored_documents import ListRequest, ListResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
-from rag_context.cli.connecting import open_connection
+from rag_context.cli.connecting import answer_of, open_connection
 from rag_context.cli.console import Console, Part, ask_first, counted, one_line
+from rag_context.cli.memory_commands import run
 from rag_context.cli.operation_options import Fields, read_typed, with_fields
 from rag_context.cli.options import Options, Yes, with_options
 from rag_context.domain.documents import Status
@@ -36,11 +37,8 @@ def health(options: Options) -> ExitCode:
 @with_fields(memory.STATS)
 def stats(fields: Fields, options: Options) -> ExitCode:
     """Show statistics of the searches of a time range."""
-    loaded = options.load_available()
-    request = read_typed(memory.STATS.request, fields, loaded.settings)
-    _, (report,) = run_to_end(_run(loaded, (memory.STATS, request)))
-    options.show(report, partial(_print_stats, request.time_range))
-    return ExitCode.OK
+    time_range = fields.get("time_range", StatsRequest().time_range)
+    return run(memory.STATS, fields, options, partial(_print_stats, time_range))
 
 
 @with_fields(memory.CLEAR_QUERIES)
@@ -50,7 +48,7 @@ def clear_queries(fields: Fields, *, yes: Yes = False, options: Options) -> Exit
     request = read_typed(memory.CLEAR_QUERIES.request, fields, loaded.settings)
     if not yes:
         ask_first("Delete the recorded queries and their statistics for good?")
-    _, (report,) = run_to_end(_run(loaded, (memory.CLEAR_QUERIES, request)))
+    report = run_to_end(answer_of(loaded, memory.CLEAR_QUERIES, request))
     options.show(report, lambda _, console: console.show(f"{counted(report.deleted_count, 'record')} deleted"))
     return ExitCode.OK
 

@@ -17,21 +17,12 @@ A request that is wrong by itself is never sent: it raises a plain `InvalidInput
 from collections.abc import Sequence
 
 from rag_context import errors
-from rag_context.errors import (
-    BackendDataError,
-    BackendError,
-    BackendTimeoutError,
-    BackendUnavailableError,
-    FieldError,
-    InvalidInputError,
-    RagContextError,
-)
 
 COMPONENT = "server"
 """Component of those errors that are a `BackendError`."""
 
 
-class ClientError(RagContextError):
+class ClientError(errors.RagContextError):
     """A call that failed.
 
     Attributes:
@@ -52,7 +43,7 @@ class ClientError(RagContextError):
         request_id: str,
         status: int | None = None,
         code: str | None = None,
-        details: Sequence[FieldError] = (),
+        details: Sequence[errors.FieldError] = (),
         retry_after_s: float | None = None,
         server_message: str | None = None,
     ) -> None:
@@ -67,7 +58,7 @@ class ClientError(RagContextError):
         self.add_note(f"{answered}, request id {request_id}")
 
 
-class BadRequestError(ClientError, InvalidInputError):
+class BadRequestError(ClientError, errors.InvalidInputError):
     """The server says that the request is wrong; `details` names every field at fault."""
 
 
@@ -83,23 +74,23 @@ class ConflictError(ClientError, errors.ConflictError):
     """The thing exists already, or is not in the state that the call needs."""
 
 
-class ServerBusyError(ClientError, BackendUnavailableError):
+class ServerBusyError(ClientError, errors.BackendUnavailableError):
     """The server cannot do it now and did not do it; trying again later may help."""
 
 
-class ServerError(ClientError, BackendError):
+class ServerError(ClientError, errors.BackendError):
     """The server failed; `request_id` finds the reason in its log."""
 
 
-class ServerUnreachableError(ClientError, BackendUnavailableError):
+class ServerUnreachableError(ClientError, errors.BackendUnavailableError):
     """Nothing answered. `sent` says whether the request may have arrived all the same."""
 
     sent: bool = False
 
 
-class ServerTimeoutError(ClientError, BackendTimeoutError):
+class ServerTimeoutError(ClientError, errors.BackendTimeoutError):
     """There was no answer in time; the work may have been done all the same."""
 
 
-class InvalidResponseError(ClientError, BackendDataError):
+class InvalidResponseError(ClientError, errors.BackendDataError):
     """What answered is no server of ours, or one of another version."""

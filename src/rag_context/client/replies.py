@@ -9,31 +9,20 @@ from typing import TypeVar
 
 import httpx2
 
+from rag_context.client import errors
 from rag_context.client.call import Call
-from rag_context.client.errors import (
-    AccessDeniedError,
-    BadRequestError,
-    ClientError,
-    ConflictError,
-    InvalidResponseError,
-    NotFoundError,
-    ServerBusyError,
-    ServerError,
-    ServerTimeoutError,
-    ServerUnreachableError,
-)
 from rag_context.errors import FieldError
 from rag_context.settings import mask_url
 
 Answer = TypeVar("Answer")
 
-_BY_STATUS: dict[int, type[ClientError]] = {
-    401: AccessDeniedError,
-    403: AccessDeniedError,
-    404: NotFoundError,
-    409: ConflictError,
-    429: ServerBusyError,
-    503: ServerBusyError,
+_BY_STATUS: dict[int, type[errors.ClientError]] = {
+    401: errors.AccessDeniedError,
+    403: errors.AccessDeniedError,
+    404: errors.NotFoundError,
+    409: errors.ConflictError,
+    429: errors.ServerBusyError,
+    503: errors.ServerBusyError,
 }
 _GATEWAY = (502, 504)
 _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
@@ -65,15 +54,15 @@ def answer_of(call: Call[Answer], body: Body, request_id: str) -> Answer:
         raise unreadable(body.reply, request_id) from error
 
 
-def unreadable(reply: httpx2.Response, request_id: str) -> InvalidResponseError:
-    return InvalidResponseError(
+def unreadable(reply: httpx2.Response, request_id: str) -> errors.InvalidResponseError:
+    return errors.InvalidResponseError(
         f"{site(reply.url)} returned an invalid response: is it another server, or another version?",
         request_id=request_id,
         status=reply.status_code,
     )
 
 
-def error_of(reply: httpx2.Response, content: bytes, request_id: str) -> ClientError:
+def error_of(reply: httpx2.Response, content: bytes, request_id: str) -> errors.ClientError:
     status = reply.status_code
     if status in _GATEWAY:
         return unreachable(f"{site(reply.url)} did not reach the server", request_id, sent=True, status=status)
@@ -102,11 +91,17 @@ def failed(
     details: Sequence[FieldError],
     retry_after_s: float | None,
     otherwise: str = "",
-) -> ClientError:
+) -> errors.ClientError:
     """The error of a status, with the server's own `message`, or else another sentence."""
     kind = _BY_STATUS.get(status)
     if kind is None:
-        kind = ServerError if status >= 500 else BadRequestError if status >= 400 else InvalidResponseError
+        kind = (
+            errors.ServerError
+            if status >= 500
+            else errors.BadRequestError
+            if status >= 400
+            else errors.InvalidResponseError
+        )
     return kind(
         message or otherwise,
         request_id=request_id,
@@ -118,13 +113,13 @@ def failed(
     )
 
 
-def no_answer(error: Exception, url: str, request_id: str) -> ClientError:
+def no_answer(error: Exception, url: str, request_id: str) -> errors.ClientError:
     server = site(url)
     sent = not isinstance(error, _NEVER_SENT)
     if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
-        return ServerUnreachableError(f"{server} is not an http:// or https:// address", request_id=request_id)
+        return errors.ServerUnreachableError(f"{server} is not an http:// or https:// address", request_id=request_id)
     if isinstance(error, httpx2.TimeoutException) and sent:
-        return ServerTimeoutError(f"{server} did not answer in time", request_id=request_id)
+        return errors.ServerTimeoutError(f"{server} did not answer in time", request_id=request_id)
     if not sent and (reason := _tls_failure(error)) is not None:
         return unreachable(f"There is no TLS connection to {server}: {reason}", request_id, sent=False)
     if sent:
@@ -134,8 +129,10 @@ def no_answer(error: Exception, url: str, request_id: str) -> ClientError:
     )
 
 
-def unreachable(message: str, request_id: str, *, sent: bool, status: int | None = None) -> ServerUnreachableError:
-    error = ServerUnreachableError(message, request_id=request_id, status=status)
+def unreachable(
+    message: str, request_id: str, *, sent: bool, status: int | None = None
+) -> errors.ServerUnreachableError:
+    error = errors.ServerUnreachableError(message, request_id=request_id, status=status)
     error.sent = sent
     return error
 

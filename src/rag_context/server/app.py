@@ -102,10 +102,10 @@ class _Handlers:
             "/live": self._live,
             "/ready": self._ready,
             "/metrics": self._metrics,
-            "/tools": self._list_tools,
-            "/openapi.json": self._openapi,
+            "/tools": self._described,
+            "/openapi.json": self._described,
             "/docs": self._docs,
-            "/": self._home,
+            "/": self._page,
             f"{PAGE_PREFIX}{{name}}": self._page,
         }
         if self._options.issuer is not None:
@@ -167,32 +167,23 @@ class _Handlers:
     async def _metrics(self, _scope: Scope, _receive: Receive) -> requests.Reply:
         return requests.Reply(await self._service.prometheus(), media_type=CONTENT_TYPE_LATEST.encode())
 
-    async def _list_tools(self, _scope: Scope, _receive: Receive) -> requests.Reply:
-        return await self._described(self._tools_reply)
-
-    async def _openapi(self, _scope: Scope, _receive: Receive) -> requests.Reply:
-        return await self._described(self._openapi_reply)
-
     async def _docs(self, _scope: Scope, _receive: Receive) -> requests.Reply:
         return api_page()
 
-    async def _home(self, scope: Scope, _receive: Receive) -> requests.Reply:
-        return page_part("index.html", requests.http_request(scope))
-
     async def _page(self, scope: Scope, _receive: Receive) -> requests.Reply:
-        return page_part(scope["path_params"]["name"], requests.http_request(scope))
+        return page_part(scope["path_params"].get("name", "index.html"), requests.http_request(scope))
 
-    async def _described(self, make: Callable[[], requests.Reply]) -> requests.Reply:
+    async def _described(self, scope: Scope, _receive: Receive) -> requests.Reply:
         """A description of this server, made once, in a thread: it takes most of a second, in which others ask."""
-        made = self._descriptions.get(make.__name__)
+        path = scope["path"]
+        made = self._descriptions.get(path)
         if made is None or (made.done() and made.exception() is not None):
-            made = self._descriptions[make.__name__] = asyncio.ensure_future(asyncio.to_thread(make))
+            made = self._descriptions[path] = asyncio.ensure_future(asyncio.to_thread(self._description, path))
         return await asyncio.shield(made)
 
-    def _tools_reply(self) -> requests.Reply:
-        return requests.Reply.json({"tools": self._tools.listing()})
-
-    def _openapi_reply(self) -> requests.Reply:
+    def _description(self, path: str) -> requests.Reply:
+        if path == "/tools":
+            return requests.Reply.json({"tools": self._tools.listing()})
         return requests.Reply.json(build_openapi(self._tools, self._options, __version__))
 
 

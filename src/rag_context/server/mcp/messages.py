@@ -29,13 +29,13 @@ def read_message(line: bytes) -> types.JSONRPCMessage:
         message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
         raise InvalidMessageError(_problem(line)) from None
-    if _has_repeated_key(line) or (isinstance(message, types.JSONRPCNotification) and _has_id(line)):
+    try:
+        is_ambiguous = bool(repeated_keys(line))
+    except (ValueError, RecursionError):
+        is_ambiguous = False
+    if is_ambiguous or (isinstance(message, types.JSONRPCNotification) and _has_id(line)):
         raise InvalidMessageError(_problem(line))
     return message
-
-
-def opens_session(message: types.JSONRPCMessage) -> bool:
-    return isinstance(message, types.JSONRPCRequest) and message.method == "initialize"
 
 
 def named_client(message: types.JSONRPCMessage) -> str | None:
@@ -73,13 +73,6 @@ def oversized() -> types.JSONRPCError:
 
 def line_of(message: types.JSONRPCMessage) -> bytes:
     return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-
-
-def _has_repeated_key(line: bytes) -> bool:
-    try:
-        return bool(repeated_keys(line))
-    except (ValueError, RecursionError):
-        return False
 
 
 def _has_id(notification: bytes) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import url2pathname
 
@@ -28,7 +28,7 @@ from rag_context.api.stored_documents import GetRequest, ListedDocument, ListReq
 from rag_context.api.toolsets import Toolsets
 from rag_context.api.wire import WireRequest, WireResponse
 from rag_context.domain.callers import ANONYMOUS, CallerId
-from rag_context.domain.documents import CODE, DECISION, DOCUMENTATION
+from rag_context.domain.documents import DECISION, DOCUMENTATION
 from rag_context.errors import InvalidInputError, NotFoundError, RagContextError
 from rag_context.logs import REQUEST_ID
 from rag_context.memory import accesses
@@ -41,16 +41,17 @@ from rag_context.server.requests import RequestRejectedError, lacking
 from rag_context.server.tools import Registry, Tool
 
 PREFIX = "rag-context://documents/"
+_PLAIN = "text/plain"
 TEMPLATE = types.ResourceTemplate(
     name="document",
     title="Document",
     uri_template=f"{PREFIX}{{id}}",
     description="A document of the shared memory by the documentId that searches and lists give.",
-    mime_type="text/plain",
+    mime_type=_PLAIN,
 )
 PAGE = 50
 _NOT_FOUND_BEFORE_2026 = -32002
-_MIME = {DOCUMENTATION: "text/markdown", CODE: "text/plain"}
+_MIME = {DOCUMENTATION: "text/markdown"}
 
 
 async def documents(service: Service, cursor: str | None) -> types.ListResourcesResult:
@@ -85,7 +86,7 @@ async def document(service: Service, uri: str, protocol_version: str) -> types.R
         found = await service.get(request)
     except (InvalidInputError, NotFoundError, UnicodeDecodeError):
         raise not_found from None
-    contents = types.TextResourceContents(uri=uri, mime_type=_mime(found.content_type), text=found.content)
+    contents = types.TextResourceContents(uri=uri, mime_type=_MIME.get(found.content_type, _PLAIN), text=found.content)
     return types.ReadResourceResult(contents=[contents])
 
 
@@ -94,13 +95,9 @@ def _resource(listed: ListedDocument) -> types.Resource:
         uri=PREFIX + quote(listed.document_id, safe=""),
         name=listed.title or listed.source,
         description=f"{listed.content_type} from {listed.source}, session {listed.session_id}",
-        mime_type=_mime(listed.content_type),
+        mime_type=_MIME.get(listed.content_type, _PLAIN),
         annotations=types.Annotations(last_modified=listed.timestamp.isoformat()),
     )
-
-
-def _mime(content_type: str) -> str:
-    return _MIME.get(content_type, "text/plain")
 
 
 RECALL = types.Prompt(
@@ -209,6 +206,7 @@ _CHANGING = CacheHint(ttl_ms=0, scope="private")
 _INTRODUCTIONS = frozenset({"initialize", "server/discover"})
 
 Context = ServerRequestContext[Any, Any]
+_Page: TypeAlias = types.PaginatedRequestParams | None
 
 
 async def already_ready() -> None:
@@ -282,9 +280,7 @@ class McpServer:
         server.middleware.append(self._guarded)
         return server
 
-    async def _list_tools(
-        self, _context: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
+    async def _list_tools(self, _context: Context, params: _Page) -> types.ListToolsResult:
         _one_page(params)
         tools = (await self._memory()).tools
         client = _CLIENT.get()
@@ -319,13 +315,12 @@ class McpServer:
             _check_access(tool, client)
             request = _by_client(read_fields(tool.request, params.arguments or {}), client.client)
             await memory.ready()
-            may_write = client.access.allows(Access.WRITE)
             session = context.session
             call = CallContext(
                 client.request_id,
                 session.report_progress,
                 client.caller,
-                may_write=may_write,
+                may_write=client.access.allows(Access.WRITE),
                 client_roots=partial(_roots, session),
             )
             response = await tool.run(request, call)
@@ -343,14 +338,10 @@ class McpServer:
         # What is long stands in the readable text, and only there.
         return types.CallToolResult(content=_text(response, structured=not long), structured_content=structure)
 
-    async def _list_resources(
-        self, _context: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
+    async def _list_resources(self, _context: Context, params: _Page) -> types.ListResourcesResult:
         return await documents(await self._service(), params.cursor if params is not None else None)
 
-    async def _list_templates(
-        self, _context: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourceTemplatesResult:
+    async def _list_templates(self, _context: Context, params: _Page) -> types.ListResourceTemplatesResult:
         _one_page(params)
         return types.ListResourceTemplatesResult(resource_templates=[TEMPLATE])
 
@@ -359,9 +350,7 @@ class McpServer:
     ) -> types.ReadResourceResult:
         return await document(await self._service(), params.uri, context.protocol_version)
 
-    async def _list_prompts(
-        self, _context: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListPromptsResult:
+    async def _list_prompts(self, _context: Context, params: _Page) -> types.ListPromptsResult:
         _one_page(params)
         return types.ListPromptsResult(prompts=self._prompts())
 
@@ -466,6 +455,6 @@ def _text(body: WireResponse, *, structured: bool) -> list[Any]:
     return [types.TextContent(type="text", text=body.to_json().decode() if as_json else readable(body))]
 
 
-def _one_page(params: types.PaginatedRequestParams | None) -> None:
+def _one_page(params: _Page) -> None:
     if params is not None and params.cursor is not None:
         raise MCPError(types.INVALID_PARAMS, "Unknown cursor: this list has one page")

@@ -6,7 +6,7 @@ needs: `propertyNames`, patterns against control characters, `additionalProperti
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ from rag_context.api import stored_documents
 from rag_context.api.changes import ForgetResponse, HistoryResponse, LogResponse, UndoResponse
 from rag_context.api.index import IndexFilesResponse, IndexResponse
 from rag_context.api.injections import InjectionsResponse
-from rag_context.api.maintenance import ClearQueriesResponse, HealthResponse, ReindexResponse, StatsResponse, TimeSpan
+from rag_context.api.maintenance import ClearQueriesResponse, HealthResponse, ReindexResponse, StatsResponse
 from rag_context.api.parsing import ErrorResponse
 from rag_context.api.review import DecideResponse, ReviewResponse
 from rag_context.api.search import SearchFailure, SearchResponse, SearchResult, StandingInstruction, level_name
@@ -93,10 +93,6 @@ def passages(results: list[SearchResult]) -> Iterator[str]:
 
 def _quoted(text: str) -> str:
     return "\n".join(f"> {line}" for line in text.strip("\n").split("\n"))
-
-
-def _failed(body: SearchFailure) -> Iterator[str]:
-    yield f"Search failed: {body.error}. {_LEVELS[body.fallback_level]}"
 
 
 def _search(body: SearchResponse) -> Iterator[str]:
@@ -266,10 +262,6 @@ def _log(body: LogResponse) -> Iterator[str]:
         yield f"There are more: before {body.next_before}."
 
 
-def _undone(body: UndoResponse) -> Iterator[str]:
-    yield f"Change {body.undone} is undone, by change {body.id}: {_ids(body.document_ids)}."
-
-
 def _review(body: ReviewResponse) -> Iterator[str]:
     for each in body.suggestions:
         yield f"- {each.kind}: {each.detail}."
@@ -281,10 +273,6 @@ def _review(body: ReviewResponse) -> Iterator[str]:
     yield f"{counted(body.examined, 'document')} examined, {counted(len(body.suggestions), 'suggestion')}."
     if body.next_cursor is not None:
         yield f"There are more documents: cursor {body.next_cursor}."
-
-
-def _decided(body: DecideResponse) -> Iterator[str]:
-    yield f"Change {body.id}: {body.operation}."
 
 
 def _forget(body: ForgetResponse) -> Iterator[str]:
@@ -334,11 +322,8 @@ def _stats(body: StatsResponse) -> Iterator[str]:
     if levels := body.queries_by_level_name():
         yield f"By level: {', '.join(f'{name}: {count}' for name, count in levels.items())}."
     if body.occurred is not None and body.indexed is not None:
-        yield f"Said or written {_span(body.occurred)}, indexed {_span(body.indexed)}."
-
-
-def _cleared(body: ClearQueriesResponse) -> Iterator[str]:
-    yield f"{counted(body.deleted_count, 'record')} deleted. Documents stay."
+        said, indexed = (f"{_day(span.first)} to {_day(span.last)}" for span in (body.occurred, body.indexed))
+        yield f"Said or written {said}, indexed {indexed}."
 
 
 def _injections(body: InjectionsResponse) -> Iterator[str]:
@@ -349,10 +334,6 @@ def _injections(body: InjectionsResponse) -> Iterator[str]:
         outcome = f"shown, {counted(each.tokens, 'token')}" if each.shown else f"withheld: {each.reason}"
         passage = f" · {each.title or 'a document that was deleted'} ({each.document_id})" if each.document_id else ""
         yield f"- {moment} · {outcome}{passage}"
-
-
-def _span(span: TimeSpan) -> str:
-    return f"{_day(span.first)} to {_day(span.last)}"
 
 
 def _error(body: ErrorResponse) -> Iterator[str]:
@@ -381,9 +362,9 @@ def _days(
     return occurred if occurred == indexed else f"{occurred} (indexed {indexed})"
 
 
-_LINES: Mapping[type, Callable[[Any], Iterator[str]]] = {
+_LINES: Mapping[type, Callable[[Any], Iterable[str]]] = {
     **FEATURES,
-    SearchFailure: _failed,
+    SearchFailure: lambda body: [f"Search failed: {body.error}. {_LEVELS[body.fallback_level]}"],
     SearchResponse: _search,
     stored_documents.SimilarResponse: _similar,
     stored_documents.ListResponse: _list,
@@ -393,34 +374,22 @@ _LINES: Mapping[type, Callable[[Any], Iterator[str]]] = {
     stored_documents.DeleteResponse: _delete,
     HistoryResponse: _history,
     LogResponse: _log,
-    UndoResponse: _undone,
+    UndoResponse: lambda body: [f"Change {body.undone} is undone, by change {body.id}: {_ids(body.document_ids)}."],
     ReviewResponse: _review,
-    DecideResponse: _decided,
+    DecideResponse: lambda body: [f"Change {body.id}: {body.operation}."],
     ForgetResponse: _forget,
     ReindexResponse: _reindex,
     HealthResponse: _health,
     StatsResponse: _stats,
-    ClearQueriesResponse: _cleared,
+    ClearQueriesResponse: lambda body: [f"{counted(body.deleted_count, 'record')} deleted. Documents stay."],
     InjectionsResponse: _injections,
     ErrorResponse: _error,
 }
 
 
 _FOR_VALIDATORS = frozenset(
-    [
-        "additionalProperties",
-        "propertyNames",
-        "pattern",
-        "minLength",
-        "maxLength",
-        "minItems",
-        "maxItems",
-        "minimum",
-        "title",
-        "not",
-        "contains",
-        "const",
-    ]
+    """additionalProperties propertyNames pattern minLength maxLength minItems maxItems minimum title not contains
+    const""".split()  # noqa: SIM905
 )
 
 

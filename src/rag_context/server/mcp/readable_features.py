@@ -1,7 +1,7 @@
 """Answers about project documents and collections as a model reads them."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from rag_context.api import collections as wire
@@ -84,10 +84,6 @@ def _doc_types(body: models.ListDocTypesResponse) -> Iterator[str]:
         yield f"- {each.name} ({each.doc_count}{folder}): {each.description}"
 
 
-def _promoted(body: models.UpdatePromotionLevelResponse) -> Iterator[str]:
-    yield f"{body.document_path} of {_whose(body)} is {body.new_level} now; it was {body.previous_level}."
-
-
 def _deleted(body: models.DeleteDocumentsResponse) -> Iterator[str]:
     done = "would be removed (none was)" if body.dry_run else "removed from the index"
     yield f"{counted(body.deleted_count, 'document')} with {body.deleted_chunks} chunks {done}; the files stay."
@@ -136,33 +132,9 @@ def _collections(body: wire.CollectionsResponse) -> Iterator[str]:
         yield "No collections."
 
 
-def _collection(body: wire.CollectionResponse) -> Iterator[str]:
-    yield f"{body.name}: {body.count} documents. {_compact(body.metadata)}"
-
-
-def _added(body: wire.AddedDocumentsResponse) -> Iterator[str]:
-    yield f"{body.count} documents stored: {', '.join(body.ids)}"
-
-
 def _deleted_matching(body: wire.DeletedMatchingResponse) -> Iterator[str]:
     done = "would be deleted" if body.status == "preview" else "deleted"
     yield f"{body.count_deleted} documents {done}: {', '.join(body.ids)}"
-
-
-def _dropped(body: wire.DroppedCollectionResponse) -> Iterator[str]:
-    yield f"Collection {body.collection} deleted."
-
-
-def _metadata(body: wire.MetadataResponse) -> Iterator[str]:
-    yield f"Metadata of {body.collection}: {_compact(body.metadata)}"
-
-
-def _updated(body: wire.UpdatedDocumentResponse) -> Iterator[str]:
-    yield f"Metadata of document {body.id}: {_compact(body.metadata)}"
-
-
-def _values(body: wire.ValuesResponse) -> Iterator[str]:
-    yield f"{body.count} values of {body.field}: {_compact(body.values)}"
 
 
 def _compact(value: object) -> str:
@@ -196,26 +168,28 @@ def _conversed(body: ConverseResponse) -> Iterator[str]:
         yield result.text.strip("\n")
 
 
-FEATURES: Mapping[type[WireResponse], Callable[[Any], Iterator[str]]] = {
+FEATURES: Mapping[type[WireResponse], Callable[[Any], Iterable[str]]] = {
     models.ActivateProjectResponse: _activated,
     RagQueryResponse: _queried,
     SemanticSearchResponse: _searched,
     models.ReadDocumentResponse: _read,
     models.IndexDocumentResponse: _indexed,
     models.ListDocTypesResponse: _doc_types,
-    models.UpdatePromotionLevelResponse: _promoted,
+    models.UpdatePromotionLevelResponse: lambda body: [
+        f"{body.document_path} of {_whose(body)} is {body.new_level} now; it was {body.previous_level}."
+    ],
     models.DeleteDocumentsResponse: _deleted,
     models.ListProjectsResponse: _listed,
     ConverseResponse: _conversed,
     wire.QueryResponse: _found,
     wire.DocumentsResponse: _documents,
     wire.CollectionsResponse: _collections,
-    wire.CollectionResponse: _collection,
-    wire.AddedDocumentsResponse: _added,
+    wire.CollectionResponse: lambda body: [f"{body.name}: {body.count} documents. {_compact(body.metadata)}"],
+    wire.AddedDocumentsResponse: lambda body: [f"{body.count} documents stored: {', '.join(body.ids)}"],
     wire.DeletedMatchingResponse: _deleted_matching,
-    wire.DroppedCollectionResponse: _dropped,
-    wire.MetadataResponse: _metadata,
-    wire.UpdatedDocumentResponse: _updated,
-    wire.ValuesResponse: _values,
+    wire.DroppedCollectionResponse: lambda body: [f"Collection {body.collection} deleted."],
+    wire.MetadataResponse: lambda body: [f"Metadata of {body.collection}: {_compact(body.metadata)}"],
+    wire.UpdatedDocumentResponse: lambda body: [f"Metadata of document {body.id}: {_compact(body.metadata)}"],
+    wire.ValuesResponse: lambda body: [f"{body.count} values of {body.field}: {_compact(body.values)}"],
 }
 """The lines of each answer."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -146,7 +147,7 @@ class McpEndpoint:
             await _no_session().send(send)
             return
         open_session = None
-        if messages.opens_session(message):
+        if isinstance(message, types.JSONRPCRequest) and message.method == "initialize":
             open_session = partial(self._sessions.open, requests.caller_id(request).key, messages.named_client(message))
         answer = _HttpAnswer(send, open_session)
         await self._answer(scope, receive, body, answer, session=session, toolsets=toolsets)
