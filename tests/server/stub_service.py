@@ -10,12 +10,14 @@ from rag_context.api import changes
 from rag_context.api import review as reviews
 from rag_context.api.handlers import CallContext, Handler, handlers_of, performs
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
-from rag_context.api.injections import InjectedPassage, InjectionsRequest, InjectionsResponse
 from rag_context.api.maintenance import (
     ClearQueriesRequest,
     ClearQueriesResponse,
     ComponentHealth,
     HealthResponse,
+    InjectedPassage,
+    InjectionsRequest,
+    InjectionsResponse,
     ModelName,
     ReindexRequest,
     ReindexResponse,

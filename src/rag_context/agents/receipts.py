@@ -6,7 +6,7 @@ Records hold no text: it is read from the index, so that what was deleted is sho
 import asyncio
 
 from rag_context.api.handlers import performs
-from rag_context.api.injections import MAX_INJECTIONS, InjectedPassage, InjectionsRequest, InjectionsResponse
+from rag_context.api.maintenance import MAX_INJECTIONS, InjectedPassage, InjectionsRequest, InjectionsResponse
 from rag_context.api.operations import memory
 from rag_context.domain.reports import Injection
 from rag_context.domain.search import Passage

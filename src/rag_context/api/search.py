@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar, Literal, Protocol
 from pydantic import Field
 
 from rag_context.api import wire
-from rag_context.api.wire import about, present, whole
+from rag_context.api.stored_documents import DocumentId
+from rag_context.api.wire import Identifier, ReturnedMetadata, WireRequest, WireResponse, about, present, whole
 from rag_context.domain.documents import FILTERED
 from rag_context.errors import RagContextError
 
@@ -305,3 +306,51 @@ class SearchFailedError(RagContextError):
         self.failure = SearchFailure.of(response)
         self.retry_after_s = retry_after_s
         super().__init__(self.failure.error)
+
+
+Url = Annotated[str, about("Where the document is from, for citations")]
+
+
+class FindRequest(WireRequest):
+    """A question."""
+
+    for_programs: ClassVar[frozenset[str]] = frozenset({"agent"})
+
+    query: Annotated[str, present("What to look for", QUERY_CHARS)]
+    agent: Annotated[Identifier | None, about("Name of the agent, for statistics")] = None
+
+
+class FoundDocument(WireResponse):
+    """A document, with its best passage."""
+
+    id: str
+    title: str
+    url: Url
+    text: Annotated[str, about("The passage that answers best")]
+
+
+class FindResponse(WireResponse):
+    """The documents that answer the question, best first."""
+
+    is_json_text: ClassVar[bool] = True
+
+    results: list[FoundDocument]
+    warning: Annotated[str | None, about("What is missing from the answer; absent: nothing")] = None
+
+
+class FetchRequest(WireRequest):
+    """Which document."""
+
+    id: DocumentId
+
+
+class FetchResponse(WireResponse):
+    """The whole document."""
+
+    is_json_text: ClassVar[bool] = True
+
+    id: str
+    title: str
+    text: str
+    url: Url
+    metadata: ReturnedMetadata

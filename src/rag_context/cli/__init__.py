@@ -4,7 +4,7 @@ import gc
 import sys
 
 from rag_context._version import __version__
-from rag_context.settings.environment import set_unless_given
+from rag_context.settings.config_file import set_unless_given
 
 __all__ = ["main"]
 

@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from rag_context.api.adoption import AdoptedSource, AdoptionReceipt
+from rag_context.api.maintenance import AdoptedSource, AdoptionReceipt
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, counted

@@ -1,16 +1,23 @@
-"""The commands of changes over time: `correct`, `history`, `log`, `undo` and `forget`."""
+"""`correct`, `history`, `log`, `undo`, `forget`, `review` and `why`: changes over time, and what agents were shown."""
 
 import sys
+from typing import Annotated, Any
+
+import click
+import typer
 
 from rag_context.api.changes import ForgetResponse, LogResponse
-from rag_context.api.operations import memory
-from rag_context.cli.command_line import ExitCode
+from rag_context.api.maintenance import InjectedPassage, InjectionsResponse
+from rag_context.api.operations import Operation, memory
+from rag_context.api.review import ReviewResponse, Suggestion
+from rag_context.cli.command_line import ExitCode, run_to_end
+from rag_context.cli.connecting import answer_of
 from rag_context.cli.console import Console, counted, one_line
-from rag_context.cli.memory_commands import print_readable, run, run_confirmed
+from rag_context.cli.memory_commands import answer, print_readable, run, run_confirmed
 from rag_context.cli.operation_options import Fields, Name, with_fields
-from rag_context.cli.options import Options, Yes, option
-from rag_context.cli.receipts import print_injections
-from rag_context.errors import InvalidInputError
+from rag_context.cli.options import Options, Yes, option, with_options
+from rag_context.errors import InvalidInputError, RagContextError
+from rag_context.settings import Loaded
 
 MOST_LISTED = 1_000
 """Accesses that are listed unless `--limit` says how many."""
@@ -126,3 +133,121 @@ def _print_log(response: LogResponse, console: Console) -> None:
     console.show_table(("Id", "At", "By", "Change", "Undoable", "Document"), rows, unwrapped={"Id", "At", "Change"})
     if response.next_before is not None:
         console.note((f"There are more: --before {response.next_before}", "dim"))
+
+
+EXCERPT_CHARS = 300
+
+
+@with_options
+def why(
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="Session of the agent's client.")],
+    *,
+    options: Options,
+) -> ExitCode:
+    """Explain what one session of an agent was shown, moment by moment, with the passages and their scores."""
+    return run(memory.INJECTIONS, {"session_id": session, "limit": 500}, options, _print_story)
+
+
+def print_injections(response: InjectionsResponse, console: Console) -> None:
+    """List what agents were shown unasked, and what was withheld and why, newest first."""
+    if not response.injections:
+        console.note(("Agents were shown nothing, and nothing was withheld from them.", "yellow"))
+        return
+    rows = [
+        [
+            f"{each.at.astimezone():%Y-%m-%d %H:%M:%S}",
+            f"{each.client} {each.session_id}",
+            each.event,
+            str(each.tokens) if each.shown else "-",
+            f"{_named(each)}{'' if each.shown else f': {each.reason}'}",
+        ]
+        for each in response.injections
+    ]
+    console.show_table(("At", "Session", "Moment", "Tokens", "Passage"), rows, unwrapped={"At", "Moment", "Tokens"})
+    console.note((f"{counted(response.tokens, 'token')} in all. `rag-context why SESSION` shows a session.", "dim"))
+
+
+def _print_story(response: InjectionsResponse, console: Console) -> None:
+    lines: list[str] = []
+    moment = None
+    for each in reversed(response.injections):
+        if moment != (moment := (each.at, each.event, each.subject)):
+            about = f" before {one_line(each.subject)}" if each.subject else ""
+            lines += [
+                "",
+                f"{each.at.astimezone():%Y-%m-%d %H:%M:%S} {each.event}{about} ({each.client}, {each.project})",
+            ]
+        scores = ", ".join(f"{name} {value:g}" for name, value in each.scores.items())
+        outcome = f"shown, {counted(each.tokens, 'token')}" if each.shown else f"withheld: {each.reason}"
+        lines.append(f"  {outcome}: {_named(each)}" if each.document_id else f"  nothing: {each.reason}")
+        lines += [f"    {scores}"] if scores else []
+        lines += [f"    {one_line(each.content)[:EXCERPT_CHARS]}"] if each.shown and each.content else []
+    console.show("\n".join(lines).strip() or "Nothing was shown in this session, and nothing withheld from it.")
+    console.note((f"{counted(response.tokens, 'token')} in all.", "dim"))
+
+
+def _named(each: InjectedPassage) -> str:
+    if each.document_id is None:
+        return "no passage"
+    return one_line(each.title) if each.title is not None else f"document {each.document_id}, deleted since"
+
+
+_OPERATIONS: dict[str, Operation[Any, Any]] = {
+    each.name: each for each in (memory.CORRECT, memory.FORGET, memory.DECIDE)
+}
+_NEXT, _END = "n", "q"
+
+
+@with_fields(memory.REVIEW, {"limit": Name(None, "N", None), "cursor": Name(None, "CURSOR", None)})
+def review(fields: Fields, options: Options) -> ExitCode:
+    """List what probably needs a decision; at a terminal, ask for it. Nothing happens by itself."""
+    loaded = options.load_available()
+    response = run_to_end(answer(loaded, memory.REVIEW, fields))
+    if options.as_json or not sys.stdin.isatty():
+        options.show(response, print_readable)
+        return ExitCode.OK
+    _ask_for_each(response, loaded, Console())
+    return ExitCode.OK
+
+
+def _ask_for_each(response: ReviewResponse, loaded: Loaded, console: Console) -> None:
+    for suggestion in response.suggestions:
+        console.show((suggestion.kind, "bold"), f": {one_line(suggestion.detail)}")
+        for document in suggestion.documents:
+            facts = f"{document.occurred_at.astimezone():%Y-%m-%d} {document.origin} {document.source}"
+            console.show((one_line(facts), "dim"), f"  {one_line(document.excerpt)}")
+        key = _key(suggestion)
+        if key == _END:
+            return
+        if key != _NEXT:
+            _decide(suggestion, key, loaded, console)
+    console.note(f"{counted(response.examined, 'document')} examined.")
+    if response.next_cursor is not None:
+        console.note((f"There are more: --cursor {response.next_cursor}", "dim"))
+
+
+def _key(suggestion: Suggestion) -> str:
+    actions = [call.action for call in suggestion.calls] + ["next", "quit"]
+    click.echo(" ".join(f"[{action[0]}]{action[1:]}" for action in actions), err=True)
+    keys = {action[0] for action in actions}
+    while (key := click.getchar().lower()) not in keys:
+        if key in {"\x03", "\x04"}:
+            return _END
+    return key
+
+
+def _decide(suggestion: Suggestion, key: str, loaded: Loaded, console: Console) -> None:
+    call = next(call for call in suggestion.calls if call.action[0] == key)
+    arguments = dict(call.arguments)
+    if call.action == "correct":
+        document = run_to_end(answer(loaded, memory.GET, {"document_id": suggestion.documents[-1].document_id}))
+        content = click.edit(document.content)
+        if not content or content.strip() == document.content.strip():
+            return
+        arguments["content"] = content
+    operation = _OPERATIONS[call.tool]
+    try:
+        done = run_to_end(answer_of(loaded, operation, operation.request.model_validate(arguments)))
+        print_readable(done, console)
+    except RagContextError as error:
+        console.error(str(error))

@@ -70,7 +70,7 @@ _COMMANDS = {
     ),
     "log": ("change_commands:log", "List what was changed in the memory, newest first, and what of it can be undone."),
     "review": (
-        "review:review",
+        "change_commands:review",
         "List what probably needs a decision; at a terminal, ask for it. Nothing happens by itself.",
     ),
     "undo": ("change_commands:undo", "Undo a change of the log; the undoing can be undone too."),
@@ -85,7 +85,7 @@ _COMMANDS = {
     ),
     "stats": ("status:stats", "Show statistics of the searches of a time range."),
     "why": (
-        "receipts:why",
+        "change_commands:why",
         "Explain what one session of an agent was shown, moment by moment, with the passages and their scores.",
     ),
     "clear-queries": (
@@ -114,11 +114,11 @@ _COMMANDS = {
         "Import an export, beside a running server; existing documents stay unchanged.",
     ),
     "backup": (
-        "backup_commands:backup",
+        "transfer_commands:backup",
         "Write the data directory to one file, as it is at one moment, beside a running server.",
     ),
     "restore": (
-        "backup_commands:restore_backup",
+        "transfer_commands:restore_backup",
         "Put a backup into an empty data directory, once all of it was read and checked.",
     ),
     "adopt": (

@@ -17,7 +17,7 @@ import typer
 
 from rag_context.domain.documents import for_terminals
 from rag_context.errors import InvalidInputError, RagContextError
-from rag_context.settings.environment import has_any
+from rag_context.settings.config_file import has_any
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole

@@ -24,7 +24,7 @@ from rag_context.cli.console import Console
 from rag_context.cli.options import ConfigOptions, Options, option, with_options
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.settings import Loaded
-from rag_context.settings.environment import without
+from rag_context.settings.config_file import without
 from rag_context.settings.sections import default_data_dir
 
 _OF_THIS_PROGRAM = ("server.", "client.", "log.")

@@ -9,14 +9,15 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+
+import httpx2
 
 from rag_context.api.index import BulkReceipt
 from rag_context.client.address import address_of
 from rag_context.client.async_client import TIMEOUT_S, AsyncClient
 from rag_context.client.async_collections import AsyncCollections
 from rag_context.client.async_http import AsyncHttp
-from rag_context.client.blocking_http import BlockingTransport
 from rag_context.client.call import Documents
 from rag_context.client.repeats import Retries
 
@@ -168,3 +169,33 @@ class Client:
     health = _method(AsyncClient.health)
     stats = _method(AsyncClient.stats)
     call = _method(AsyncClient.call)
+
+
+class BlockingTransport(httpx2.AsyncBaseTransport):
+    """The transport of `httpx2.Client`, whose calls may come from several threads."""
+
+    def __init__(self) -> None:
+        self._transport = httpx2.HTTPTransport(trust_env=False)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = self._transport.handle_request(request)
+        stream = _Body(cast("httpx2.SyncByteStream", response.stream))
+        return httpx2.Response(
+            response.status_code, headers=response.headers, stream=stream, extensions=response.extensions
+        )
+
+    async def aclose(self) -> None:
+        self._transport.close()
+
+
+class _Body(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.SyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        parts: Iterator[bytes] = iter(self._stream)
+        for part in parts:
+            yield part
+
+    async def aclose(self) -> None:
+        self._stream.close()

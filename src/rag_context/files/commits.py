@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rag_context.domain.documents import moment
 from rag_context.files.file_reading import LoadedFile, modified_at
-from rag_context.settings.environment import without
+from rag_context.settings.config_file import without
 
 GIT_S = 10.0
 """Longest wait for a history; files whose commits were not listed by then have the time of their last change."""

@@ -6,8 +6,16 @@ from urllib.parse import quote
 
 from rag_context.api.handlers import CallContext, performs
 from rag_context.api.operations import memory
-from rag_context.api.search import SearchRequest, SearchResponse, SearchResult
-from rag_context.api.search_fetch import FetchRequest, FetchResponse, FindRequest, FindResponse, FoundDocument
+from rag_context.api.search import (
+    FetchRequest,
+    FetchResponse,
+    FindRequest,
+    FindResponse,
+    FoundDocument,
+    SearchRequest,
+    SearchResponse,
+    SearchResult,
+)
 from rag_context.api.stored_documents import GetRequest, GetResponse
 
 FOUND = 10

@@ -1,8 +1,8 @@
-"""Which configuration file is read, and what can be said of it before the settings are: loading those takes a while."""
+"""Which configuration file is read, and this process's environment: what is needed before the settings are loaded."""
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -42,3 +42,16 @@ def may_add_words(config_file: Path | None, cwd: Path, environ: Mapping[str, str
         return True
     path = find_file(config_file, cwd)
     return path is not None and _SECTION.encode() in path.read_bytes()
+
+
+def set_unless_given(name: str, value: str) -> None:
+    os.environ.setdefault(name, value)
+
+
+def has_any(names: Collection[str]) -> bool:
+    return not os.environ.keys().isdisjoint(names)
+
+
+def without(prefix: str) -> dict[str, str]:
+    """The environment for another program, without the variables whose names begin so."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(prefix)}

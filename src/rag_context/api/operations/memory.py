@@ -4,10 +4,9 @@ from functools import partial
 
 from rag_context.api import changes, maintenance, review, stored_documents
 from rag_context.api.index import IndexFilesRequest, IndexFilesResponse, IndexRequest, IndexResponse
-from rag_context.api.injections import InjectionsRequest, InjectionsResponse
+from rag_context.api.maintenance import InjectionsRequest, InjectionsResponse
 from rag_context.api.operations import Access, Operation, Reach
-from rag_context.api.search import SearchRequest, SearchResponse
-from rag_context.api.search_fetch import FetchRequest, FetchResponse, FindRequest, FindResponse
+from rag_context.api.search import FetchRequest, FetchResponse, FindRequest, FindResponse, SearchRequest, SearchResponse
 from rag_context.api.toolsets import Toolset
 
 _changing = partial(Operation, access=Access.WRITE, read_only=False)

@@ -13,8 +13,13 @@ from typing import Any
 from rag_context.api import stored_documents
 from rag_context.api.changes import ForgetResponse, HistoryResponse, LogResponse, UndoResponse
 from rag_context.api.index import IndexFilesResponse, IndexResponse
-from rag_context.api.injections import InjectionsResponse
-from rag_context.api.maintenance import ClearQueriesResponse, HealthResponse, ReindexResponse, StatsResponse
+from rag_context.api.maintenance import (
+    ClearQueriesResponse,
+    HealthResponse,
+    InjectionsResponse,
+    ReindexResponse,
+    StatsResponse,
+)
 from rag_context.api.parsing import ErrorResponse
 from rag_context.api.review import DecideResponse, ReviewResponse
 from rag_context.api.search import SearchFailure, SearchResponse, SearchResult, StandingInstruction, level_name
