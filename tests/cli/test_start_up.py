@@ -90,7 +90,7 @@ def test_garbage_is_collected_once_a_command_is_loaded_and_what_was_loaded_is_se
 
 @pytest.mark.parametrize("name", LOADED)
 def test_a_command_is_listed_by_the_first_paragraph_of_its_own_help(name: str) -> None:
-    assert LISTED[name].help == LOADED[name].help.split("\n\n")[0]
+    assert LISTED[name].summary() == LOADED[name].help.split("\n\n")[0]
 
 
 def test_a_command_is_called_as_it_is_listed() -> None:

@@ -1,4 +1,7 @@
-"""The commands for collections and their providers. Those that stream documents do it in `collections_batches`."""
+"""Named sets of documents with vectors, embedded or on a server of their own.
+
+The commands for collections and their providers. Those that stream documents do it in `collections_batches`.
+"""
 
 # ruff: noqa: PLC0415  (what takes long to load is imported by the command that needs it)
 
@@ -15,7 +18,7 @@ from rag_context.api.operations import Operation, Response, routes
 from rag_context.api.operations import collections as operations
 from rag_context.api.operations.routes import Route
 from rag_context.api.providers import ProvidersResponse
-from rag_context.cli.command_line import EPILOG, ExitCode, run_to_end
+from rag_context.cli.command_line import EPILOG, ExitCode, first_paragraph, run_to_end
 from rag_context.cli.connecting import open_client
 from rag_context.cli.console import Console, Part, ask_first, counted, safe
 from rag_context.cli.operation_options import Fields, Name, with_fields
@@ -25,9 +28,7 @@ from rag_context.errors import InvalidInputError
 
 _TEXT_CHARS = 300
 
-group = typer.Typer(
-    no_args_is_help=True, help="Named sets of documents with vectors, embedded or on a server of their own."
-)
+group = typer.Typer(no_args_is_help=True, help=first_paragraph(__doc__))
 
 _NAMES: Mapping[str, Name] = {
     "name": Name(None, "NAME", "Name of the collection.", is_argument=True),

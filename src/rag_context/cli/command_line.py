@@ -9,7 +9,9 @@ import sys
 from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from enum import IntEnum
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -24,140 +26,50 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _COMMANDS = {
-    "install": (
-        "install:install",
-        "Connect agents to the memory: tools, hooks and instructions in the settings of their clients.",
-    ),
-    "uninstall": (
-        "install:uninstall",
-        "Remove what `install` wrote, in this user's settings and in all projects; the documents stay.",
-    ),
-    "serve": ("serve:serve", "Serve HTTP until SIGTERM or Ctrl-C."),
-    "embed-server": (
-        "serve:embed_server",
-        "Serve the bundled embedding model by itself, with OpenAI's API, until SIGTERM or Ctrl-C.",
-    ),
-    "index": (
-        "index_files:index",
-        "Index files, folders and streams of documents; changed files are replaced, unchanged ones are not read.",
-    ),
-    "watch": ("index_files:watch", "Index files and folders and follow their changes, until SIGTERM or Ctrl-C."),
-    "import-history": (
-        "history_commands:import_history",
-        "Take in the sessions that agents' clients keep on this machine: what people and models said, no more.",
-    ),
-    "remember": (
-        "verbs:remember",
-        "Keep a decision, an instruction, a fix or a note in your own words; agents find it from now on.",
-    ),
-    "recall": ("verbs:recall", "Print the passages that answer a question, as agents read them."),
-    "search": ("memory_commands:search", "Search for the passages that answer a question."),
-    "get": ("memory_commands:get", "Print one document in full."),
-    "list": ("memory_commands:list_documents", "List the stored documents, newest first."),
-    "similar": ("memory_commands:similar", "Find the documents that are most similar to a stored one."),
-    "delete": (
-        "memory_commands:delete",
-        "Delete a document, or all of a source or session, for good, after a confirmation that says how many.",
-    ),
-    "correct": (
-        "change_commands:correct",
-        "Store the right version of a document, and hide the wrong one; its content is kept.",
-    ),
-    "history": ("change_commands:history", "List the versions that corrections have made of a document, oldest first."),
-    "forget": (
-        "change_commands:forget",
-        "Forget documents, after a list and a confirmation; `undo` restores them for 30 days, unless they are purged.",
-    ),
-    "log": ("change_commands:log", "List what was changed in the memory, newest first, and what of it can be undone."),
-    "review": (
-        "change_commands:review",
-        "List what probably needs a decision; at a terminal, ask for it. Nothing happens by itself.",
-    ),
-    "undo": ("change_commands:undo", "Undo a change of the log; the undoing can be undone too."),
-    "status": (
-        "status:status",
-        "Show the state of every component, the searches of the last day and the latest documents; exits as `health`.",
-    ),
-    "health": ("status:health", "Check every component; exits 1 when the system is not healthy."),
-    "doctor": (
-        "doctor:doctor",
-        "Say what is wrong with this installation, and how to repair it; exits 1 when something is wrong.",
-    ),
-    "stats": ("status:stats", "Show statistics of the searches of a time range."),
-    "why": (
-        "change_commands:why",
-        "Explain what one session of an agent was shown, moment by moment, with the passages and their scores.",
-    ),
-    "clear-queries": (
-        "status:clear_queries",
-        "Delete the records of searches for good: the queries, and the statistics made of them. Documents stay.",
-    ),
-    "config": (
-        "configure:show_config",
-        "Print what is set, and the settings of what is in use, each with its source; secrets are masked.",
-    ),
-    "key": ("configure:key", "Make an API key: stdout gets the key, stderr the lines for rag-context.toml."),
-    "reindex": (
-        "maintenance_commands:reindex",
-        "Re-embed the whole index with the configured model; the old vectors answer until the new ones are complete.",
-    ),
-    "check": (
-        "maintenance_commands:check",
-        "Check the index for missing, damaged and inconsistent data, beside a running server.",
-    ),
-    "export": (
-        "transfer_commands:export_index",
-        "Write all documents with their chunks and vectors to a file, beside a running server.",
-    ),
-    "import": (
-        "transfer_commands:import_index",
-        "Import an export, beside a running server; existing documents stay unchanged.",
-    ),
-    "backup": (
-        "transfer_commands:backup",
-        "Write the data directory to one file, as it is at one moment, beside a running server.",
-    ),
-    "restore": (
-        "transfer_commands:restore_backup",
-        "Put a backup into an empty data directory, once all of it was read and checked.",
-    ),
-    "adopt": (
-        "adopt:adopt",
-        "Copy documents of other programs, in MongoDB, Qdrant or Chroma, into this index; the originals stay.",
-    ),
-    "move": (
-        "maintenance_commands:move",
-        "Move the whole index and its collections to PostgreSQL, or back to the data directory.",
-    ),
-    "eval": (
-        "measure:measure",
-        "Measure retrieval quality on labelled sets: recall, nDCG@10 and more, by mode, category and session.",
-    ),
-    "validate": (
-        "server_checks:validate",
-        "Check a running server: components, vectors, retrieval accuracy, latency; exits 1 if a check fails.",
-    ),
-    "bench": (
-        "server_checks:bench",
-        (
-            "Measure a running server under load: latency, failures, and how complete its answers are; exits 1 beyond "
-            "a limit."
-        ),
-    ),
-    "collections": (
-        "collections_commands:group",
-        "Named sets of documents with vectors, embedded or on a server of their own.",
-    ),
-    "project": (
-        "project_commands:group",
-        (
-            "Project documents: a repository's Markdown files, with links and promotion levels. The commands work "
-            "on the project of the current folder, else on the one that is named."
-        ),
-    ),
-    "mcp": ("mcp:mcp", "Serve one MCP client over stdin and stdout, on the index itself; clients run this."),
+    "install": "install:install",
+    "uninstall": "install:uninstall",
+    "serve": "serve:serve",
+    "embed-server": "serve:embed_server",
+    "index": "index_files:index",
+    "watch": "index_files:watch",
+    "import-history": "history_commands:import_history",
+    "remember": "verbs:remember",
+    "recall": "verbs:recall",
+    "search": "memory_commands:search",
+    "get": "memory_commands:get",
+    "list": "memory_commands:list_documents",
+    "similar": "memory_commands:similar",
+    "delete": "memory_commands:delete",
+    "correct": "change_commands:correct",
+    "history": "change_commands:history",
+    "forget": "change_commands:forget",
+    "log": "change_commands:log",
+    "review": "change_commands:review",
+    "undo": "change_commands:undo",
+    "status": "status:status",
+    "health": "status:health",
+    "doctor": "doctor:doctor",
+    "stats": "status:stats",
+    "why": "change_commands:why",
+    "clear-queries": "status:clear_queries",
+    "config": "configure:show_config",
+    "key": "configure:key",
+    "reindex": "maintenance_commands:reindex",
+    "check": "maintenance_commands:check",
+    "export": "transfer_commands:export_index",
+    "import": "transfer_commands:import_index",
+    "backup": "transfer_commands:backup",
+    "restore": "transfer_commands:restore_backup",
+    "adopt": "adopt:adopt",
+    "move": "maintenance_commands:move",
+    "eval": "measure:measure",
+    "validate": "server_checks:validate",
+    "bench": "server_checks:bench",
+    "collections": "collections_commands:group",
+    "project": "project_commands:group",
+    "mcp": "mcp:mcp",
 }
-"""Where each command is, in the order of `--help`, and its line there: the first paragraph of its own help."""
+"""The module and the function, or the group, of each command, in the order of `--help`."""
 
 _SERVING = ("serve", "embed-server", "mcp")
 """Commands that keep others waiting while they pause. In the rest garbage collection is left alone: Ctrl-C during one
@@ -187,22 +99,23 @@ class Group(TyperGroup):
 
 
 class LazyCommand(TyperCommand):
-    """What the list of commands shows of one; its module is imported when it or its own help is run.
+    """A command in the list of commands; its module is imported when it or its own help is run."""
 
-    `place` is the `module:attribute` of the function or the group that does it, `summary` the first paragraph of its
-    help.
-    """
-
-    def __init__(self, name: str, place: str, summary: str) -> None:
-        super().__init__(name, help=summary)
-        self._place = place
+    def __init__(self, name: str, place: str) -> None:
+        super().__init__(name)
+        self._module, _, self._attribute = place.partition(":")
         self._loaded: Any = None
 
     def load(self) -> Any:
         if self._loaded is None:
-            module, _, attribute = self._place.partition(":")
-            self._loaded = _built(str(self.name), getattr(import_module(module), attribute))
+            module = import_module(f"rag_context.cli.{self._module}")
+            self._loaded = _built(str(self.name), getattr(module, self._attribute))
         return self._loaded
+
+    def summary(self) -> str:
+        """The first paragraph of its help, from its source: to list commands none of them is imported."""
+        texts = _docstrings(self._module)
+        return first_paragraph(texts.get(self._attribute, texts[""]))
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         """The command's own context: with it, it takes the place of this one."""
@@ -211,6 +124,21 @@ class LazyCommand(TyperCommand):
             gc.freeze()  # no collection visits what was loaded
             gc.enable()
         return command.make_context(*args, **options)
+
+
+@cache
+def _docstrings(module: str) -> dict[str, str | None]:
+    """Those of a module of commands, by the names of its functions; its own has none."""
+    import ast  # noqa: PLC0415  (only for the list of commands)
+
+    parsed = ast.parse(Path(__file__).with_name(f"{module}.py").read_text("utf-8"))
+    functions = (node for node in parsed.body if isinstance(node, ast.FunctionDef))
+    return {"": ast.get_docstring(parsed), **{node.name: ast.get_docstring(node) for node in functions}}
+
+
+def first_paragraph(text: str | None) -> str:
+    """The beginning of a docstring, in one line."""
+    return " ".join(str(text).split("\n\n", maxsplit=1)[0].split())
 
 
 def _built(name: str, what: Any) -> Any:
@@ -298,8 +226,15 @@ class Commands(Group):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        for name, (place, summary) in _COMMANDS.items():
-            self.add_command(LazyCommand(name, f"rag_context.cli.{place}", summary))
+        for name, place in _COMMANDS.items():
+            self.add_command(LazyCommand(name, place))
+
+    def list_commands(self, ctx: Any) -> Any:
+        """The names of the commands, whose summaries are needed with them."""
+        for command in self.commands.values():
+            if isinstance(command, LazyCommand) and command.help is None:
+                command.help = command.summary()
+        return super().list_commands(ctx)
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -1,4 +1,5 @@
-"""The commands of `project`: activate, query, search, read, promote, status, list and forget.
+"""Project documents: a repository's Markdown files, with links and promotion levels. The commands work on the project
+of the current folder, else on the one that is named.
 
 A tool runs through the running server, or in this process, on the named project, else on that of the current folder.
 """
@@ -19,7 +20,7 @@ from rag_context.api.operations import projects as operations
 from rag_context.api.project_queries import LabelledResponse, RagQueryResponse, SemanticSearchResponse
 from rag_context.api.projects import ActivateProjectRequest
 from rag_context.api.search import level_name
-from rag_context.cli.command_line import EPILOG, ExitCode, run_to_end
+from rag_context.cli.command_line import EPILOG, ExitCode, first_paragraph, run_to_end
 from rag_context.cli.connecting import Remote, open_connection
 from rag_context.cli.console import Console, ask_first, counted, safe
 from rag_context.cli.operation_options import Fields, Name, read_typed, with_fields
@@ -140,12 +141,7 @@ _NOTHING_RELEVANT = ("Nothing relevant found. Try other words, or --min-score 0 
 _ABSENT = {"min_relevance_score": "the model's own"}
 """How the default of an option is shown."""
 
-group = typer.Typer(
-    help="Project documents: a repository's Markdown files, with links and promotion levels. The commands "
-    "work on the project of the current folder, else on the one that is named.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+group = typer.Typer(help=first_paragraph(__doc__), no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 @group.command(epilog=EPILOG)
