@@ -292,10 +292,10 @@ class InterfaceOutcomes:
         found = []
         if self.by_tool:
             headings: tuple[str, ...] = ("collection", "measure", *TOOLS)
-            found.append(Grid("Through the project tools", len(headings), headings, tuple(_tool_rows(self.by_tool))))
+            found.append(Grid("Through the project tools", headings, tuple(_tool_rows(self.by_tool)), len(headings)))
         if self.in_collections:
             headings = ("set", "measure", *(mode.value for mode in MODES))
-            found.append(Grid("As collections", len(headings), headings, tuple(_collection_rows(self.in_collections))))
+            found.append(Grid("As collections", headings, tuple(_collection_rows(self.in_collections)), len(headings)))
         return found
 
 

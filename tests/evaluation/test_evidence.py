@@ -250,11 +250,14 @@ def test_figures_are_means_by_category_and_of_all_that_is_answered() -> None:
     by_category = {each.category: each for each in figures(OUTCOME)}
     assert list(by_category) == ["a", "b", "unanswerable", "all"]
     a, b, all_ = by_category["a"], by_category["b"], by_category["all"]
+    assert a.recall is not None
+    assert b.correction_first is not None
+    assert all_.recall is not None
     assert (a.questions, a.recall[Mode.HYBRID], a.any_session, a.all_sessions, a.no_answer) == (2, 0.75, 1.0, 0.5, 0.5)
     assert (b.correction_first[Mode.TEXT], b.correction_first[Mode.HYBRID], b.any_session) == (1.0, 0.0, None)
     assert (all_.questions, all_.recall[Mode.HYBRID]) == (3, 0.5)
     assert all_.no_answer == pytest.approx(1 / 3)
-    assert (by_category["unanswerable"].recall, by_category["unanswerable"].no_answer) == ({}, 0.5)
+    assert (by_category["unanswerable"].recall, by_category["unanswerable"].no_answer) == (None, 0.5)
 
 
 def test_evidence_per_1000_tokens_is_of_all_answers_together() -> None:

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -92,19 +92,15 @@ async def _validate(
 def report_json(report: checks.ValidationReport) -> dict[str, Any]:
     found: dict[str, Any] = {
         "passed": report.passed,
-        "steps": [{"name": step.name, "passed": step.passed, "detail": step.detail} for step in report.steps],
-        "accuracy": None
-        if report.accuracy is None
-        else {
-            "value": report.accuracy,
-            "required": checks.REQUIRED_ACCURACY,
-            "checks": [
-                {"question": check.question, "keyword": check.keyword, "found": check.found} for check in report.checks
-            ],
-        },
+        "steps": [asdict(step) for step in report.steps],
+        "accuracy": None,
         "latency": _latency_json(report.latency),
         "warnings": report.warnings,
     }
+    if report.accuracy is not None:
+        names = ("question", "keyword", "found")
+        searches = [{name: getattr(check, name) for name in names} for check in report.checks]
+        found["accuracy"] = {"value": report.accuracy, "required": checks.REQUIRED_ACCURACY, "checks": searches}
     ended = report.end_to_end
     if ended is not None:
         found["endToEnd"] = {

@@ -1,5 +1,6 @@
 """Reports on sets with evidence: means by category and by limit, as JSON and as tables of a terminal or of Markdown."""
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rag_context.api.wire import WireResponse
 from rag_context.evaluation.evidence_quality import FIRST_SESSIONS, FIRST_SIDES, LIMITS, EvidenceOutcome, Measured
 from rag_context.evaluation.quality import FIRST, MODES
 from rag_context.search.query import Mode
@@ -19,9 +21,9 @@ class Grid:
     """A table. `text_columns` are those from the left that hold texts; the others hold figures."""
 
     title: str
-    text_columns: int
     headings: Sequence[str]
     rows: Sequence[Sequence[str | Text]]
+    text_columns: int = 2
 
     def markdown(self) -> Iterator[str]:
         """The table without its title, line by line."""
@@ -59,36 +61,32 @@ ALL = "all"
 """The category that stands for all questions that something answers."""
 
 
-TEXT_COLUMNS = 2
-"""How many columns of each table hold texts; the others hold figures."""
-
 _MODES = tuple(mode.value for mode in MODES)
 _HEADINGS = ("set", "category", "questions")
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(WireResponse):
     """Means over the questions of one category, or over all that something answers; shares are 0..1.
 
-    Those by mode are empty, and the others None, where they say nothing of these questions.
+    Those that say nothing of these questions are None.
     """
 
     category: str
     questions: int
-    recall: Mapping[Mode, float]
-    ndcg: Mapping[Mode, float]
-    correction_first: Mapping[Mode, float]
+    answerable: bool
+    recall: dict[Mode, float] | None
+    ndcg: dict[Mode, float] | None
+    correction_first: dict[Mode, float] | None
     both_sides: float | None
     any_session: float | None
     all_sessions: float | None
     no_answer: float
     standing: float | None
-    listed: float
+    listed: float | None
     """Questions of whose evidence some is in the list of standing instructions, and mean length of that list."""
 
 
-@dataclass(frozen=True, slots=True)
-class AtLimit:
+class AtLimit(WireResponse):
     """Means over the questions that something answers, of the answers at one `limit`."""
 
     limit: int
@@ -134,17 +132,8 @@ def as_objects(outcomes: Sequence[EvidenceOutcome]) -> list[dict[str, Any]]:
             "dataset": outcome.dataset,
             "items": outcome.items,
             "sessions": outcome.sessions,
-            "categories": [_figures_json(each) for each in figures(outcome)],
-            "limits": [
-                {
-                    "limit": each.limit,
-                    "recall": each.recall,
-                    "any": each.any,
-                    "tokens": each.tokens,
-                    "evidencePer1000Tokens": each.evidence_per_1000_tokens,
-                }
-                for each in at_limits(outcome)
-            ],
+            "categories": [json.loads(each.to_json()) for each in figures(outcome)],
+            "limits": [json.loads(each.to_json()) for each in at_limits(outcome)],
         }
         for outcome in outcomes
     ]
@@ -157,6 +146,7 @@ def _figures(category: str, rows: Sequence[Measured]) -> Figures:
     return Figures(
         category=category,
         questions=len(rows),
+        answerable=any(each.recall for each in rows),
         recall=_mode_means([each.recall for each in rows]),
         ndcg=_mode_means([each.ndcg for each in rows]),
         correction_first=_mode_means([each.correction_first for each in rows]),
@@ -165,40 +155,18 @@ def _figures(category: str, rows: Sequence[Measured]) -> Figures:
         all_sessions=_mean(each.all_sessions for each in in_sessions) if in_sessions else None,
         no_answer=_mean(each.no_answer for each in rows),
         standing=_mean(not set(each.standing).isdisjoint(each.question.evidence) for each in rows) if listed else None,
-        listed=listed,
+        listed=listed or None,
     )
 
 
-def _mode_means(rows: Sequence[Mapping[Mode, float]]) -> dict[Mode, float]:
+def _mode_means(rows: Sequence[Mapping[Mode, float]]) -> dict[Mode, float] | None:
     present = [row for row in rows if row]
-    return {mode: _mean(row[mode] for row in present) for mode in MODES} if present else {}
+    return {mode: _mean(row[mode] for row in present) for mode in MODES} if present else None
 
 
 def _mean(values: Iterable[float | None]) -> float:
     listed = [value or 0.0 for value in values]
     return math.fsum(listed) / len(listed)
-
-
-def _figures_json(each: Figures) -> dict[str, Any]:
-    found = {
-        "category": each.category,
-        "questions": each.questions,
-        "answerable": bool(each.recall),
-        "recall": _named(each.recall),
-        "ndcg": _named(each.ndcg),
-        "correctionFirst": _named(each.correction_first),
-        "bothSides": each.both_sides,
-        "anySession": each.any_session,
-        "allSessions": each.all_sessions,
-        "noAnswer": each.no_answer,
-        "standing": each.standing,
-        "listed": each.listed if each.listed else None,
-    }
-    return {name: value for name, value in found.items() if value is not None and value != {}}
-
-
-def _named(by_mode: Mapping[Mode, float]) -> dict[str, float]:
-    return {mode.value: value for mode, value in by_mode.items()}
 
 
 def evidence_grids(outcomes: Sequence[EvidenceOutcome]) -> list[Grid]:
@@ -220,8 +188,12 @@ _Rows = Sequence[tuple[str, Figures]]
 
 def _evidence(rows: _Rows) -> Grid:
     headings = (*_HEADINGS, *_of_modes(f"recall@{FIRST}"), *_of_modes(f"nDCG@{FIRST}"))
-    cells = ((*_head(name, each), *_by_mode(each.recall), *_by_mode(each.ndcg)) for name, each in rows if each.recall)
-    return _grid(f"Evidence among the first {FIRST} items", headings, tuple(cells))
+    cells = (
+        (*_head(name, each), *_by_mode(each.recall), *_by_mode(each.ndcg))
+        for name, each in rows
+        if each.recall and each.ndcg
+    )
+    return Grid(f"Evidence among the first {FIRST} items", headings, tuple(cells))
 
 
 def _sessions(rows: _Rows) -> Grid:
@@ -231,7 +203,7 @@ def _sessions(rows: _Rows) -> Grid:
         if each.any_session is not None and each.all_sessions is not None
     )
     title = f"Sessions with evidence among the first {FIRST_SESSIONS}"
-    return _grid(title, (*_HEADINGS, "any", "all"), tuple(cells))
+    return Grid(title, (*_HEADINGS, "any", "all"), tuple(cells))
 
 
 def _corrections(rows: _Rows) -> Grid:
@@ -240,7 +212,7 @@ def _corrections(rows: _Rows) -> Grid:
         for name, each in rows
         if each.correction_first and each.both_sides is not None
     )
-    return _grid("Correction first", (*_HEADINGS, *_MODES, f"both in {FIRST_SIDES}"), tuple(cells))
+    return Grid("Correction first", (*_HEADINGS, *_MODES, f"both in {FIRST_SIDES}"), tuple(cells))
 
 
 def _standing(rows: _Rows) -> Grid:
@@ -249,7 +221,7 @@ def _standing(rows: _Rows) -> Grid:
         for name, each in rows
         if each.standing is not None
     )
-    return _grid("Standing instructions", (*_HEADINGS, "with the one that applies", "listed"), tuple(cells))
+    return Grid("Standing instructions", (*_HEADINGS, "with the one that applies", "listed"), tuple(cells))
 
 
 def _labels(outcomes: Sequence[EvidenceOutcome]) -> Grid:
@@ -260,7 +232,7 @@ def _labels(outcomes: Sequence[EvidenceOutcome]) -> Grid:
         cells += [(*_head(outcome.dataset, each), "no", percent(each.no_answer)) for each in found if not each.recall]
         answerable = [each for each in found if each.recall][-1]
         cells.append((*_head(outcome.dataset, answerable), "yes", percent(answerable.no_answer)))
-    return _grid("Labelled noAnswer", (*_HEADINGS, "answerable", "labelled"), tuple(cells))
+    return Grid("Labelled noAnswer", (*_HEADINGS, "answerable", "labelled"), tuple(cells))
 
 
 def _limits(outcomes: Sequence[EvidenceOutcome]) -> Grid:
@@ -276,13 +248,9 @@ def _limits(outcomes: Sequence[EvidenceOutcome]) -> Grid:
         for outcome in outcomes
         for each in at_limits(outcome)
     )
-    return _grid(
+    return Grid(
         "Answers by limit", ("set", "limit", "recall", "any", "tokens", "evidence in 1 000 tokens"), tuple(cells)
     )
-
-
-def _grid(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Grid:
-    return Grid(title, TEXT_COLUMNS, headings, rows)
 
 
 def _head(name: str, each: Figures) -> tuple[str, str, str]:

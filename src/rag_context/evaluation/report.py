@@ -1,7 +1,7 @@
 """Reports of measurements, as tables and as JSON."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import RenderableType
@@ -64,10 +64,7 @@ def _row_json(row: Row) -> dict[str, Any]:
     return {
         "dataset": row.dataset,
         "measure": row.measure,
-        "modes": {
-            mode.value: {"mean": found.mean, "low": found.low, "high": found.high}
-            for mode, found in row.estimates.items()
-        },
+        "modes": {mode.value: asdict(found) for mode, found in row.estimates.items()},
         "pValues": {f"hybrid vs {mode.value}": p for mode, p in row.p_values.items()},
     }
 
@@ -83,8 +80,8 @@ def judged_grids(outcomes: Sequence[QualityOutcome]) -> list[Grid]:
     headings = ("collection", "measure", *(mode.value for mode in MODES), "p against text", "p against vector")
     measures = tuple(map(_measure_cells, rows_of(outcomes)))
     return [
-        Grid("Judged collections", len(headings), headings, measures),
-        Grid("Their sizes and labels", len(_DATASET_COLUMNS), _DATASET_COLUMNS, tuple(map(_cells, outcomes))),
+        Grid("Judged collections", headings, measures, len(headings)),
+        Grid("Their sizes and labels", _DATASET_COLUMNS, tuple(map(_cells, outcomes)), len(_DATASET_COLUMNS)),
     ]
 
 
