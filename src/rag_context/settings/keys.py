@@ -193,7 +193,8 @@ def _shown(value: object) -> object:
         case SecretStr():
             return MASK
         case ConnectionSettings():
-            embedder = {} if value.embedder is None else {"embedder": _shown_embedder(value.embedder)}
+            given = {} if value.embedder is None else value.embedder.model_dump(include=value.embedder.model_fields_set)
+            embedder = {"embedder": {name: _shown(each) for name, each in given.items()}} if given else {}
             return {"provider": value.provider, **_shown_tables(value.configuration), **embedder}
         case dict():
             return _shown_tables(value)
@@ -213,10 +214,6 @@ def _shown(value: object) -> object:
 
 def _shown_tables(tables: Mapping[str, object]) -> dict[str, object]:
     return {key: MASK if _SECRET.search(key) else _shown(value) for key, value in tables.items()}
-
-
-def _shown_embedder(embedder: BaseModel) -> dict[str, object]:
-    return {name: _shown(getattr(embedder, name)) for name in embedder.model_fields_set}
 
 
 TITLES = {

@@ -70,7 +70,12 @@ def load_settings(
     problems: list[str] = []
     path = find_file(config_file, cwd)
     below = _file_layer(path, cwd, problems) if path else {}
-    values = {**below, **_environment_layer(environ, cwd, problems), **_flag_layer(flags, cwd)}
+    typed = {
+        key: _Value(_located(key, value, cwd), f"flag {FLAGS[key]}")
+        for key, value in flags.items()
+        if value is not None
+    }
+    values = {**below, **_environment_layer(environ, cwd, problems), **typed}
     if CONNECTIONS in below and values[CONNECTIONS] is not below[CONNECTIONS]:
         values[CONNECTIONS] = _both(below[CONNECTIONS], values[CONNECTIONS])
     _select_backends(values, problems)
@@ -143,10 +148,12 @@ def _parsed(key: str, text: str, source: str, problems: list[str]) -> object:
     """The value of a variable: a list is JSON or names separated by commas; connections are a JSON object."""
     if key == CONNECTIONS:
         try:
-            return _connection_tables(text)
+            if text.startswith("{"):
+                return json.loads(text)
         except ValueError:
-            problems.append(f"{key} ({source}) must be a JSON object.")
-            return {}
+            pass
+        problems.append(f"{key} ({source}) must be a JSON object.")
+        return {}
     if not KEYS[key].is_list:
         return text
     if not text.startswith("["):
@@ -156,14 +163,6 @@ def _parsed(key: str, text: str, source: str, problems: list[str]) -> object:
     except ValueError:
         problems.append(f"{key} ({source}) must be a JSON list.")
         return []
-
-
-def _flag_layer(flags: Mapping[str, object], cwd: Path) -> _Layer:
-    return {
-        key: _Value(_located(key, value, cwd), f"flag {FLAGS[key]}")
-        for key, value in flags.items()
-        if value is not None
-    }
 
 
 def _located(key: str, value: object, folder: Path) -> object:
@@ -277,13 +276,6 @@ def _connection_variables(environ: Mapping[str, str], prefix: str) -> dict[str, 
     return tables
 
 
-def _connection_tables(text: str) -> object:
-    """Tables in the form of one JSON object. Raises: ValueError."""
-    if not text.startswith("{"):
-        raise ValueError("not an object")
-    return json.loads(text)
-
-
 def _merged(under: object, over: object) -> object:
     """Merge two layers of tables; for a key in both, the value of `over` is used."""
     if not isinstance(under, Mapping) or not isinstance(over, Mapping):
@@ -322,21 +314,17 @@ def check_available(settings: Settings, sources: Mapping[str, str] | None = None
         ("stores.cache", settings.stores.cache),
         ("telemetry.traces", settings.telemetry.traces),
     )
-    problems = [
-        _missing_extra(key, value, EXTRAS[key, value][0], (sources or {}).get(key, ""))
-        for key, value in selected
-        if (key, value) in EXTRAS and find_spec(EXTRAS[key, value][1]) is None
-    ]
+    problems = []
+    for key, value in selected:
+        extra, module = EXTRAS.get((key, value), ("", "json"))
+        if find_spec(module) is None:
+            where = f" ({sources[key]})" if sources and key in sources else ""
+            problems.append(
+                f"{key} = {json.dumps(value)}{where} needs a client that is not installed: "
+                f"run `{install_command(extra)}`, or choose another."
+            )
     if problems:
         raise ConfigurationError("\n".join(problems))
-
-
-def _missing_extra(key: str, value: str | bool, extra: str, source: str) -> str:
-    where = f" ({source})" if source else ""
-    return (
-        f"{key} = {json.dumps(value)}{where} needs a client that is not installed: "
-        f"run `{install_command(extra)}`, or choose another."
-    )
 
 
 def is_loopback(host: str) -> bool:

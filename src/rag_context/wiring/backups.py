@@ -79,7 +79,8 @@ async def restore(settings: Settings, file: BinaryIO, *, over: bool) -> tuple[Ba
         BackendError: the index in it cannot be read; nothing was changed.
     """
     target = settings.data_dir
-    there = _there(target)
+    paths = (target / f"{name}{suffix}" for name in sorted(_NAMES) for suffix in _SUFFIXES)
+    there = [path for path in paths if path.exists()]
     if there and not over:
         raise ConfigurationError(
             f"{str(target)!r} holds {', '.join(each.name for each in there)}: choose an empty data_dir, or --overwrite "
@@ -93,11 +94,6 @@ async def restore(settings: Settings, file: BinaryIO, *, over: bool) -> tuple[Ba
             raise InvalidInputError("This backup holds no index.")
         await _check(settings, folder)
         return receipt, _place(target, folder, receipt, there)
-
-
-def _there(target: Path) -> list[Path]:
-    paths = (target / f"{name}{suffix}" for name in sorted(_NAMES) for suffix in _SUFFIXES)
-    return [path for path in paths if path.exists()]
 
 
 @contextmanager

@@ -263,7 +263,11 @@ def _with_local(settings: Settings) -> tuple[dict[str, ConnectionSettings], dict
     tables = _tables(settings)
     if not uses_servers(settings.stores):
         return tables, {}
-    notes = {id_: f"collections of the connection {id_} {ONLY_HERE}" for id_, one in tables.items() if _is_local(one)}
+    notes = {
+        id_: f"collections of the connection {id_} {ONLY_HERE}"
+        for id_, one in tables.items()
+        if one.provider == "embedded" or (one.provider == "chroma" and "folder" in one.configuration)
+    }
     if not any(one.provider == "embedded" for one in tables.values()):
         names = _local_names(settings)
         if names:
@@ -282,12 +286,6 @@ def _local_names(settings: Settings) -> list[str]:
     except BackendError as error:
         logger.warning("collections of the data directory, if there are any, are not found: %s", error)
         return []
-
-
-def _is_local(connection: ConnectionSettings) -> bool:
-    return connection.provider == "embedded" or (
-        connection.provider == "chroma" and "folder" in connection.configuration
-    )
 
 
 @asynccontextmanager

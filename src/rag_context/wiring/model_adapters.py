@@ -144,9 +144,13 @@ async def check_model(stores: Stores, embedder: StartedEmbedder, settings: Setti
     except BackendError as error:
         logger.warning("the index cannot be read yet: %s", error)
         return
+    store, embedding = settings.stores.documents, settings.embedder
+    where = f"in {settings.data_dir}" if store == "embedded" else f"on {store}"
+    is_folder = embedding.kind == "onnx"
+    model = f"in {embedding.model_dir or BUNDLED}" if is_folder else f"{embedding.model!r} of the embedding server"
     raise IndexMismatchError(
-        f"The index {_location(settings)} was made by {recorded.name} ({recorded.fingerprint[:12]}), "
-        f"and the configured model {_model_place(settings)} is another: run `rag-context reindex`, "
+        f"The index {where} was made by {recorded.name} ({recorded.fingerprint[:12]}), "
+        f"and the configured model {model} is another: run `rag-context reindex`, "
         "or start with `rag-context serve --reindex`."
     )
 
@@ -156,18 +160,6 @@ async def _found_fingerprint(embedder: StartedEmbedder, settings: Settings) -> s
     if isinstance(embedder, OnnxEmbedder):
         return await asyncio.to_thread(_fingerprint, settings.embedder.model_dir or BUNDLED)
     return embedder.model.fingerprint if await embedder.ready(SERVER_TIMEOUT_S) else None
-
-
-def _location(settings: Settings) -> str:
-    if settings.stores.documents == "embedded":
-        return f"in {settings.data_dir}"
-    return f"on {settings.stores.documents}"
-
-
-def _model_place(settings: Settings) -> str:
-    if settings.embedder.kind == "onnx":
-        return f"in {settings.embedder.model_dir or BUNDLED}"
-    return f"{settings.embedder.model!r} of the embedding server"
 
 
 def _fingerprint(directory: Path) -> str | None:
@@ -207,8 +199,13 @@ def _reranker(options: RerankerSettings) -> "CrossEncoder | RerankServer":
     from rag_context.embedders.rerankers import CrossEncoder, RerankServer  # noqa: PLC0415  (only if configured)
 
     if options.url is None:
-        assert options.model_dir is not None  # noqa: S101  (one of them is set)
-        return CrossEncoder(_checked_folder(options.model_dir), os.cpu_count() or 1)
+        folder = options.model_dir
+        assert folder is not None  # noqa: S101  (one of them is set)
+        for name in ("model.onnx", "tokenizer.json"):
+            if not (folder / name).is_file():
+                advice = f"put the ONNX export of a cross-encoder into {str(folder)!r}"
+                raise ConfigurationError(f"reranker.model_dir has no {name}: {advice}.")
+        return CrossEncoder(folder, os.cpu_count() or 1)
     if options.model_dir is not None:
         raise ConfigurationError("reranker.model_dir and reranker.url are both set: remove one of them.")
     if options.model is None and options.api == "cohere":
@@ -217,11 +214,3 @@ def _reranker(options: RerankerSettings) -> "CrossEncoder | RerankServer":
     return RerankServer(
         options.url, model=options.model or "", api_key=key, api=options.api, timeout_s=RERANK_TIMEOUT_S
     )
-
-
-def _checked_folder(folder: Path) -> Path:
-    for name in ("model.onnx", "tokenizer.json"):
-        if not (folder / name).is_file():
-            advice = f"put the ONNX export of a cross-encoder into {str(folder)!r}"
-            raise ConfigurationError(f"reranker.model_dir has no {name}: {advice}.")
-    return folder

@@ -83,6 +83,8 @@ MOST_SEARCHES_PER_CORE = 16
 TARGET_SHARE = 0.3
 """Share of the deadline that searches may take; if they take more, fewer run at once."""
 
+EMBEDDER_TITLES = {"onnx": "bundled ONNX", "openai_compatible": "OpenAI-compatible server"}
+
 DEFAULT_WINDOW = 254
 """The window in tokens before the model is loaded: that of the bundled model."""
 
@@ -364,7 +366,7 @@ def _monitored(
     """The dependencies that are probed and reported, each with the description of its role."""
     return (
         (f"vector store ({TITLES[settings.stores.vectors]})", backends.vector_store),
-        (f"embedding model ({_embedder_title(settings)})", backends.embedding),
+        (f"embedding model ({EMBEDDER_TITLES[settings.embedder.kind]})", backends.embedding),
         (f"document store ({TITLES[settings.stores.documents]})", backends.document_store),
         *(((f"cache ({TITLES[settings.stores.cache]})", shared.guard),) if shared is not None else ()),
         *((("reranker", reranking.dependency),) if reranking is not None else ()),
@@ -395,10 +397,6 @@ def _admissions(settings: Settings) -> Admissions:
 def _cores(settings: Settings) -> int:
     """Those of this process, where several share the machine."""
     return max((os.cpu_count() or 1) // settings.server.workers, 1)
-
-
-def _embedder_title(settings: Settings) -> str:
-    return "bundled ONNX" if settings.embedder.kind == "onnx" else "OpenAI-compatible server"
 
 
 @asynccontextmanager
@@ -448,9 +446,15 @@ async def open_projects(dependencies: Dependencies, settings: Settings) -> Async
         model=lambda: dependencies.embedder.model,
         deadline_s=deadline_s,
     )
+    # Projects in a data directory are this machine's; a store on a server may have projects of other machines.
+    rules = HousekeepingRules(
+        follow=settings.projects.follow,
+        grace=timedelta(days=settings.projects.forget_after_days),
+        adopts=settings.stores.documents == "embedded",
+    )
     async with _open_chat(settings.chat) as chat:
         try:
-            yield ProjectDependencies(projects, retrieval, chat, _rules(settings))
+            yield ProjectDependencies(projects, retrieval, chat, rules)
         finally:
             await projects.aclose()
             registry.close()
@@ -489,15 +493,6 @@ def _project_tag(named: str) -> str | None:
         return named
     project = workspace(Path(named).expanduser())
     return None if project is None else project.tag
-
-
-def _rules(settings: Settings) -> HousekeepingRules:
-    """Projects in a data directory are this machine's; a store on a server may have projects of other machines."""
-    return HousekeepingRules(
-        follow=settings.projects.follow,
-        grace=timedelta(days=settings.projects.forget_after_days),
-        adopts=settings.stores.documents == "embedded",
-    )
 
 
 @asynccontextmanager
