@@ -232,12 +232,10 @@ def _everything(options: IndexFilesOptions) -> Iterator[object]:
 
 
 def _acknowledged(summary: Summary) -> str:
+    if not summary.kept:
+        return "Nothing was indexed: run the same command again."
     kept = counted(summary.kept, f"{summary.noun} was", f"{summary.noun}s were")
-    return (
-        f"{kept} acknowledged and safe: run the same command again, it skips them."
-        if summary.kept
-        else "Nothing was indexed: run the same command again."
-    )
+    return f"{kept} acknowledged and safe: run the same command again, it skips them."
 
 
 _STYLES = {"removed": "yellow", "rejected": "red", "pending": "yellow"}

@@ -200,7 +200,9 @@ def promote(fields: Fields, options: Options) -> ExitCode:
     """Set a document's promotion level, in its front matter and in the index."""
     here = None if "project" in fields else project_here(Path.cwd())
     named = {**fields, "document_path": path_in_docs(fields["document_path"], here, Path.cwd())}
-    options.show(run_to_end(answer_in_project(options, operations.UPDATE_PROMOTION_LEVEL, named)), _print_levels)
+    changed = run_to_end(answer_in_project(options, operations.UPDATE_PROMOTION_LEVEL, named))
+    levels = f"{changed.document_path}: {changed.previous_level} -> {changed.new_level}"
+    options.show(changed, lambda _, console: console.show(levels))
     return ExitCode.OK
 
 
@@ -257,10 +259,6 @@ def _print_lines(response: wire.ReadDocumentResponse, console: Console) -> None:
     console.line(safe(response.content))
     if response.truncated:
         console.note((f"Read on with --from {response.end_line + 1}, of {response.total_lines} lines.", "dim"))
-
-
-def _print_levels(response: wire.UpdatePromotionLevelResponse, console: Console) -> None:
-    console.show(f"{response.document_path}: {response.previous_level} -> {response.new_level}")
 
 
 def _print_status(response: wire.ListDocTypesResponse, traced: list[dict[str, str]], console: Console) -> None:

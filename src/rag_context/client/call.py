@@ -102,13 +102,6 @@ def missing(versions: Mapping[str, str]) -> Call[VersionsResponse]:
     return Call("/bulk/versions", VersionsResponse.model_validate_json, body)
 
 
-def bulk_line(document: BulkLike) -> bytes:
-    if not isinstance(document, BulkLine | Mapping):
-        raise InvalidInputError("Not a JSON object")
-    line = document if isinstance(document, BulkLine) else request_of(BulkLine, document)
-    return _body(line) + b"\n"
-
-
 def request_of(model: type[Request], fields: Mapping[str, object]) -> Request:
     values = {
         name: list(value) if isinstance(value, tuple | set | frozenset) else value for name, value in fields.items()
@@ -216,7 +209,9 @@ class Batch:
     def add(self, document: BulkLike) -> None:
         self.sources.append(_source(document))
         try:
-            line = bulk_line(document)
+            if not isinstance(document, BulkLine | Mapping):
+                raise InvalidInputError("Not a JSON object")  # noqa: TRY301
+            line = _body(document if isinstance(document, BulkLine) else request_of(BulkLine, document)) + b"\n"
         except InvalidInputError as error:
             details = Detail.list_of(error.details) or None
             position = len(self.sources) - 1

@@ -121,8 +121,14 @@ def matched(method: str, raw_path: bytes) -> tuple[Route[Any], Mapping[str, str]
 
 def read_query(route: Route[Any], names: Mapping[str, str], fields: Mapping[str, str]) -> WireRequest:
     """The query string, once the names in the address are checked. Raises: InvalidInputError."""
-    if route.tag == "collections":
-        _check_names(names)
+    checked = names if route.tag == "collections" else {}
+    problems = [
+        FieldError(field, f"{field} {problem}")
+        for field, value in checked.items()
+        if (problem := _CHECKS[field](value))
+    ]
+    if problems:
+        raise InvalidInputError("; ".join(problem.message for problem in problems), problems)
     return read_fields(route.query, fields)
 
 
@@ -135,14 +141,6 @@ def _steps(raw_path: bytes) -> tuple[str, ...]:
             message = "The address is not percent-encoded UTF-8"
             raise InvalidInputError(message, [FieldError("", message)]) from None
     return tuple(steps)
-
-
-def _check_names(names: Mapping[str, str]) -> None:
-    problems = [
-        FieldError(field, f"{field} {problem}") for field, value in names.items() if (problem := _CHECKS[field](value))
-    ]
-    if problems:
-        raise InvalidInputError("; ".join(problem.message for problem in problems), problems)
 
 
 async def _body(request: requests.HttpRequest, receive: Receive) -> bytes:

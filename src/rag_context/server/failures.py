@@ -180,7 +180,11 @@ class RequestIdMiddleware:
             await self._app(scope, receive, send)
             return
         started = self._clock()
-        request = _request_of(scope)
+        headers = dict(scope["headers"])
+        given = headers.get(b"x-request-id", b"").strip()
+        request_id = given.decode() if _REQUEST_ID_PATTERN.fullmatch(given) else os.urandom(12).hex()
+        request = HttpRequest(request_id, headers)
+        attach_request(scope, request)
         REQUEST_ID.set(request.request_id)
         status = 0
         id_header = (b"x-request-id", request.request_id.encode())
@@ -244,15 +248,6 @@ def _describe(traced: TraceSpan, scope: Scope, status: int) -> None:
         traced.fail(str(status))
 
 
-def _request_of(scope: Scope) -> HttpRequest:
-    headers = dict(scope["headers"])
-    given = headers.get(b"x-request-id", b"").strip()
-    request_id = given.decode() if _REQUEST_ID_PATTERN.fullmatch(given) else os.urandom(12).hex()
-    request = HttpRequest(request_id, headers)
-    attach_request(scope, request)
-    return request
-
-
 async def _reject(reply: Reply, request: HttpRequest, receive: Receive, send: Send) -> None:
     unread = request.has_body() and not request.body_read
     announced = request.headers.get(b"content-length", b"").strip()
@@ -285,11 +280,5 @@ async def _drain(receive: Receive) -> bool:
 
 def _log(scope: Scope, status: int, ms: float) -> None:
     method, path = scope["method"], scope.get("raw_path", b"").decode("latin-1")[:512]
-    access.info(
-        "%s %s %d %.1f ms",
-        method,
-        path,
-        status,
-        ms,
-        extra={"method": method, "path": path, "status": status, "ms": round(ms, 3)},
-    )
+    facts = {"method": method, "path": path, "status": status, "ms": round(ms, 3)}
+    access.info("%s %s %d %.1f ms", method, path, status, ms, extra=facts)

@@ -107,11 +107,8 @@ class HostOriginMiddleware:
             )
 
     def _knows(self, name: str) -> bool:
-        if name in self._names or (self._any and name):
-            return True
-        if self._suffixes and name.endswith(self._suffixes):
-            return True
-        return self._addresses and _is_address(name)
+        is_named = name in self._names or (self._any and bool(name)) or name.endswith(self._suffixes)
+        return is_named or (self._addresses and _address(name) is not None)
 
 
 class CrossOrigin:
@@ -225,10 +222,8 @@ class RateLimit:
         if scope["type"] == "http" and scope["path"] not in {"/live", "/ready"}:
             caller = http_request(scope).caller
             has_key = caller is not None and caller is not ANYONE
-            wait = self._buckets.take(
-                f"key {caller.name}" if caller and has_key else str((scope.get("client") or ("",))[0])
-            )
-            if wait > 0:
+            name = f"key {caller.name}" if caller and has_key else str((scope.get("client") or ("",))[0])
+            if (wait := self._buckets.take(name)) > 0:
                 raise RequestRejectedError(429, "Too many requests", retry_after_s=retry_after(wait))
         await self._app(scope, receive, send)
 
@@ -308,10 +303,7 @@ def _too_large(limit: int) -> RequestRejectedError:
 def _network(scope: Scope) -> str:
     """Whom an address belongs to: an IPv4 address, the network of an IPv6 one, or what stands in its place."""
     host = str((scope.get("client") or ("",))[0])
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
+    address = _address(host.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return str(address.ipv4_mapped)
@@ -325,12 +317,11 @@ def _hostname(host: str) -> str:
     return host.rpartition(":")[0] if ":" in host else host
 
 
-def _is_address(name: str) -> bool:
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        ipaddress.ip_address(name)
+        return ipaddress.ip_address(name)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _same_site(origin: str, host: str) -> bool:

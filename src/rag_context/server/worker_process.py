@@ -51,7 +51,6 @@ class WorkerReport:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
 class Surplus:
     """A worker has a connection that another one can serve."""
 

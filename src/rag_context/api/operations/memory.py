@@ -10,10 +10,14 @@ from rag_context.api.search import FetchRequest, FetchResponse, FindRequest, Fin
 from rag_context.api.toolsets import Toolset
 
 _changing = partial(Operation, access=Access.WRITE, read_only=False)
+_on_documents = partial(Operation, reach=Reach.DOCUMENTS)
+_changing_documents = partial(Operation, access=Access.WRITE, read_only=False, reach=Reach.DOCUMENTS)
+_maintaining = partial(Operation, toolset=Toolset.OPERATIONS)
+_repairing = partial(Operation, access=Access.WRITE, read_only=False, toolset=Toolset.OPERATIONS)
 _AN_ID = "7c9e6679-7425-50de-944b-e07fc1f90ae7"
 _ANOTHER_ID = "0f8fad5b-d9cb-569f-a165-70867728950e"
 
-SEARCH = Operation(
+SEARCH = _on_documents(
     name="rag_context_search",
     title="Search context",
     description=(
@@ -24,14 +28,13 @@ SEARCH = Operation(
     ),
     request=SearchRequest,
     response=SearchResponse,
-    reach=Reach.DOCUMENTS,
     command="search",
     omitted={"cli.strict": "the exit status says that nothing could be searched"},
     method="search",
     example={"query": "mongodb retry logic", "limit": 3, "category": "architecture", "agent": "orchestrator"},
 )
 
-INDEX = Operation(
+INDEX = _on_documents(
     access=Access.ADD,
     read_only=False,
     name="rag_context_index",
@@ -43,7 +46,6 @@ INDEX = Operation(
     ),
     request=IndexRequest,
     response=IndexResponse,
-    reach=Reach.DOCUMENTS,
     may_conflict=True,
     destructive=True,
     is_large=True,
@@ -58,7 +60,7 @@ INDEX = Operation(
     },
 )
 
-CORRECT = _changing(
+CORRECT = _changing_documents(
     name="rag_context_correct",
     title="Correct context",
     description=(
@@ -66,7 +68,6 @@ CORRECT = _changing(
     ),
     request=changes.CorrectRequest,
     response=changes.CorrectResponse,
-    reach=Reach.DOCUMENTS,
     may_conflict=True,
     names_one=True,
     idempotent=False,
@@ -81,7 +82,7 @@ CORRECT = _changing(
     },
 )
 
-HISTORY = Operation(
+HISTORY = _on_documents(
     name="rag_context_history",
     title="History of a document",
     description=(
@@ -90,7 +91,6 @@ HISTORY = Operation(
     ),
     request=changes.HistoryRequest,
     response=changes.HistoryResponse,
-    reach=Reach.DOCUMENTS,
     names_one=True,
     toolset=Toolset.OPERATIONS,
     command="history",
@@ -98,7 +98,7 @@ HISTORY = Operation(
     example={"documentId": _AN_ID},
 )
 
-LOG = Operation(
+LOG = _maintaining(
     name="rag_context_log",
     title="Log of changes",
     description=(
@@ -107,13 +107,12 @@ LOG = Operation(
     ),
     request=changes.LogRequest,
     response=changes.LogResponse,
-    toolset=Toolset.OPERATIONS,
     command="log",
     method="log",
     example={"limit": 10},
 )
 
-UNDO = _changing(
+UNDO = _repairing(
     name="rag_context_undo",
     title="Undo a change",
     description="Undo a change by its number in rag_context_log; undoing it is a change that can be undone too.",
@@ -123,13 +122,12 @@ UNDO = _changing(
     destructive=True,
     idempotent=False,
     names_one=True,
-    toolset=Toolset.OPERATIONS,
     command="undo",
     method="undo",
     example={"id": 12},
 )
 
-FORGET = _changing(
+FORGET = _changing_documents(
     name="rag_context_forget",
     title="Forget context",
     description=(
@@ -139,7 +137,6 @@ FORGET = _changing(
     ),
     request=changes.ForgetRequest,
     response=changes.ForgetResponse,
-    reach=Reach.DOCUMENTS,
     may_conflict=True,
     destructive=True,
     toolset=Toolset.OPERATIONS,
@@ -149,7 +146,7 @@ FORGET = _changing(
     example={"tag": "draft", "dryRun": True},
 )
 
-REVIEW = Operation(
+REVIEW = _maintaining(
     name="rag_context_review",
     title="Review the memory",
     description=(
@@ -159,12 +156,11 @@ REVIEW = Operation(
     ),
     request=review.ReviewRequest,
     response=review.ReviewResponse,
-    toolset=Toolset.OPERATIONS,
     command="review",
     example={"limit": 5},
 )
 
-DECIDE = _changing(
+DECIDE = _repairing(
     name="rag_context_decide",
     title="Decide about a suggestion",
     description="Take the user's decision about a suggestion of rag_context_review: merge, keep or pin.",
@@ -173,12 +169,11 @@ DECIDE = _changing(
     may_conflict=True,
     names_one=True,
     idempotent=False,
-    toolset=Toolset.OPERATIONS,
     omitted={"cli": "the command `review` asks"},
     example={"kind": "duplicate", "documentIds": [_AN_ID, _ANOTHER_ID], "decision": "merge"},
 )
 
-GET = Operation(
+GET = _on_documents(
     name="rag_context_get",
     title="Read a document",
     description=(
@@ -187,14 +182,13 @@ GET = Operation(
     ),
     request=stored_documents.GetRequest,
     response=stored_documents.GetResponse,
-    reach=Reach.DOCUMENTS,
     names_one=True,
     command="get",
     method="get",
     example={"documentId": _AN_ID},
 )
 
-LIST = Operation(
+LIST = _on_documents(
     name="rag_context_list",
     title="List documents",
     description=(
@@ -204,13 +198,12 @@ LIST = Operation(
     request=stored_documents.ListRequest,
     response=stored_documents.ListResponse,
     omitted={"cli.facets": "`rag-context status` counts"},
-    reach=Reach.DOCUMENTS,
     command="list",
     method="list",
     example={"sessionId": "payments", "limit": 10},
 )
 
-SIMILAR = Operation(
+SIMILAR = _on_documents(
     name="rag_context_similar",
     title="Find similar documents",
     description=(
@@ -220,7 +213,6 @@ SIMILAR = Operation(
     ),
     request=stored_documents.SimilarRequest,
     response=stored_documents.SimilarResponse,
-    reach=Reach.DOCUMENTS,
     names_one=True,
     toolset=Toolset.OPERATIONS,
     command="similar",
@@ -243,7 +235,7 @@ INDEX_FILES = _changing(
     example={"path": "~/src/my-project"},
 )
 
-DELETE = _changing(
+DELETE = _changing_documents(
     name="rag_context_delete",
     title="Delete context",
     description=(
@@ -252,7 +244,6 @@ DELETE = _changing(
     ),
     request=stored_documents.DeleteRequest,
     response=stored_documents.DeleteResponse,
-    reach=Reach.DOCUMENTS,
     destructive=True,
     command="delete",
     omitted={"cli.confirm": "the command asks, or is called with --yes"},
@@ -260,7 +251,7 @@ DELETE = _changing(
     example={"source": "docs/decisions/payment-retries.md", "dryRun": True},
 )
 
-REINDEX = _changing(
+REINDEX = _repairing(
     name="rag_context_reindex",
     title="Re-embed the index",
     description=(
@@ -272,13 +263,12 @@ REINDEX = _changing(
     ),
     request=maintenance.ReindexRequest,
     response=maintenance.ReindexResponse,
-    toolset=Toolset.OPERATIONS,
     omitted={"cli": "the command `reindex` works on the data directory itself and shows its progress"},
     method="reindex",
     example={"statusOnly": True},
 )
 
-HEALTH = Operation(
+HEALTH = _maintaining(
     name="rag_context_health",
     title="Check health",
     description=(
@@ -287,14 +277,13 @@ HEALTH = Operation(
     ),
     request=maintenance.HealthRequest,
     response=maintenance.HealthResponse,
-    toolset=Toolset.OPERATIONS,
     in_url=True,
     command="health",
     method="health",
     example={},
 )
 
-STATS = Operation(
+STATS = _maintaining(
     name="rag_context_stats",
     title="Usage statistics",
     description=(
@@ -303,7 +292,6 @@ STATS = Operation(
     ),
     request=maintenance.StatsRequest,
     response=maintenance.StatsResponse,
-    toolset=Toolset.OPERATIONS,
     in_url=True,
     omitted={"cli.include": "the page lists searches"},
     command="stats",
@@ -311,32 +299,30 @@ STATS = Operation(
     example={"timeRange": "24h"},
 )
 
-FIND = Operation(
+FIND = _on_documents(
     name="search",
     title="Search",
     description="Search the memory that agents share: earlier chats, decisions, code and documentation.",
     request=FindRequest,
     response=FindResponse,
-    reach=Reach.DOCUMENTS,
     toolset=Toolset.SEARCH_FETCH,
     omitted={"cli": "see the command `search`"},
     example={"query": "mongodb retry logic"},
 )
 
-FETCH = Operation(
+FETCH = _on_documents(
     name="fetch",
     title="Fetch",
     description="Read one document in full by an id that search returned.",
     request=FetchRequest,
     response=FetchResponse,
-    reach=Reach.DOCUMENTS,
     names_one=True,
     toolset=Toolset.SEARCH_FETCH,
     omitted={"cli": "see the command `get`"},
     example={"id": _AN_ID},
 )
 
-INJECTIONS = Operation(
+INJECTIONS = _maintaining(
     name="rag_context_injections",
     title="What was shown unasked",
     description=(
@@ -345,12 +331,11 @@ INJECTIONS = Operation(
     ),
     request=InjectionsRequest,
     response=InjectionsResponse,
-    toolset=Toolset.OPERATIONS,
     omitted={"cli": "`rag-context log --injected` shows it"},
     example={"limit": 20},
 )
 
-CLEAR_QUERIES = _changing(
+CLEAR_QUERIES = _repairing(
     name="rag_context_clear_queries",
     title="Clear recorded queries",
     description=(
@@ -361,7 +346,6 @@ CLEAR_QUERIES = _changing(
     request=maintenance.ClearQueriesRequest,
     response=maintenance.ClearQueriesResponse,
     destructive=True,
-    toolset=Toolset.OPERATIONS,
     command="clear-queries",
     example={"before": "2026-01-31T00:00:00Z"},
 )

@@ -11,6 +11,7 @@ _BY_FOLDER = "a command works on the project of its folder, or on the one that i
 _WHOSE = "Works on the project that you activated, unless project names another."
 
 _reading = partial(Operation, needs_project=True, toolset=Toolset.PROJECTS)
+_asking = partial(_reading, reach=Reach.PROJECT)
 _changing = partial(_reading, access=Access.WRITE, read_only=False)
 
 ACTIVATE_PROJECT = _reading(
@@ -31,7 +32,7 @@ ACTIVATE_PROJECT = _reading(
     example={"config_path": "/home/me/my-app/.rag-context/config.json"},
 )
 
-RAG_QUERY = _reading(
+RAG_QUERY = _asking(
     name="rag_query",
     title="Ask the project's documents",
     description=(
@@ -43,13 +44,12 @@ RAG_QUERY = _reading(
     ),
     request=project_queries.RagQueryRequest,
     response=project_queries.RagQueryResponse,
-    reach=Reach.PROJECT,
     command="project query",
     omitted={"cli.activation": _BY_FOLDER},
     example={"query": "Why do database connections run out?", "max_sources": 3, "max_tokens": 4000},
 )
 
-SEMANTIC_SEARCH = _reading(
+SEMANTIC_SEARCH = _asking(
     name="semantic_search",
     title="Find project documents",
     description=(
@@ -59,13 +59,12 @@ SEMANTIC_SEARCH = _reading(
     ),
     request=project_queries.SemanticSearchRequest,
     response=project_queries.SemanticSearchResponse,
-    reach=Reach.PROJECT,
     command="project search",
     omitted={"cli.activation": _BY_FOLDER},
     example={"query": "connection pool", "doc_types": ["problem"], "limit": 5},
 )
 
-READ_DOCUMENT = _reading(
+READ_DOCUMENT = _asking(
     name="read_document",
     title="Read a project document",
     description=(
@@ -75,7 +74,6 @@ READ_DOCUMENT = _reading(
     ),
     request=wire.ReadDocumentRequest,
     response=wire.ReadDocumentResponse,
-    reach=Reach.PROJECT,
     names_one=True,
     command="project read",
     omitted={"cli.activation": _BY_FOLDER},
@@ -97,7 +95,7 @@ INDEX_DOCUMENT = _changing(
     example={"path": "problems/pool-exhaustion.md"},
 )
 
-LIST_DOC_TYPES = _reading(
+LIST_DOC_TYPES = _asking(
     name="list_doc_types",
     title="List document types",
     description=(
@@ -106,7 +104,6 @@ LIST_DOC_TYPES = _reading(
     ),
     request=wire.ListDocTypesRequest,
     response=wire.ListDocTypesResponse,
-    reach=Reach.PROJECT,
     command="project status",
     omitted={"cli.activation": _BY_FOLDER},
     example={},
@@ -146,7 +143,7 @@ DELETE_DOCUMENTS = _changing(
     example={"project_name": "my-app", "branch_name": "old-branch", "dry_run": True},
 )
 
-LIST_PROJECTS = _reading(
+LIST_PROJECTS = _asking(
     name="list_projects",
     title="List projects",
     description=(
@@ -155,13 +152,12 @@ LIST_PROJECTS = _reading(
     ),
     request=wire.ListProjectsRequest,
     response=wire.ListProjectsResponse,
-    reach=Reach.PROJECT,
     command="project list",
     example={},
     needs_project=False,
 )
 
-SEARCH_EXTERNAL_DOCS = _reading(
+SEARCH_EXTERNAL_DOCS = _asking(
     name="search_external_docs",
     title="Find external documents",
     description=(
@@ -170,12 +166,11 @@ SEARCH_EXTERNAL_DOCS = _reading(
     ),
     request=project_queries.SearchExternalDocsRequest,
     response=project_queries.SearchExternalDocsResponse,
-    reach=Reach.PROJECT,
     omitted={"cli": "external documents are searched by agents; people have the files"},
     example={"query": "connection string options", "limit": 5},
 )
 
-RAG_QUERY_EXTERNAL = _reading(
+RAG_QUERY_EXTERNAL = _asking(
     name="rag_query_external",
     title="Ask external documents",
     description=(
@@ -184,7 +179,6 @@ RAG_QUERY_EXTERNAL = _reading(
     ),
     request=project_queries.RagQueryExternalRequest,
     response=project_queries.RagQueryExternalResponse,
-    reach=Reach.PROJECT,
     omitted={"cli": "external documents are searched by agents; people have the files"},
     example={"query": "connection string options", "max_sources": 3},
 )
