@@ -3,7 +3,7 @@
 import json
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +88,12 @@ def test_what_is_selected_is_listed_then_forgotten_and_comes_back(
 def test_what_was_forgotten_is_not_stored_again_unless_it_is_forced(
     server: Served, data_dir: Path, tmp_path: Path
 ) -> None:
-    note = tmp_path / "note.md"
+    note = tmp_path / "zugzwang72.md"
     note.write_text(f"# Payments\n\n{RETRIES}\n", "utf-8")
     assert command("index", str(note), data_dir=data_dir).returncode == 0
     assert server.search(QUESTION, source=note.as_posix())["results"]
-    done(server, "forget", source=note.as_posix(), purge=True)
+    done(server, "forget", source=note.as_posix(), purge=True, clearQueries=True)
+    wait_until(lambda: not in_files(data_dir, [note.stem]))
     again = command("index", "--all", str(note), data_dir=data_dir)
     note.write_text(f"# Payments\n\n{RETRIES} Changed.\n", "utf-8")
     changed = command("index", str(note), data_dir=data_dir)
@@ -175,7 +176,7 @@ def canaries(number: int) -> list[str]:
     return [f"canary{generator.randrange(10**12):012}" for _ in range(40)]
 
 
-def fill_with(server: Served, words: list[str], first: int = 0) -> None:
+def fill_with(server: Served, words: Sequence[str], first: int = 0) -> None:
     """Each word in a place of its own: texts, sources, sessions, tags, agents, corrected versions and reasons."""
     for place, word in enumerate(words, first):
         fields: dict[str, Any] = {"source": f"canary-{place}.md", "sessionId": "canaries"}

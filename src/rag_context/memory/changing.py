@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -62,6 +62,7 @@ class Changes:
         trash_kept: how long what was forgotten can be restored.
         kept: how long documents of a content type are kept, for those that are not kept for ever.
         clear_queries: deletes the records of searches; returns how many.
+        forget_files: removes these sources from what is remembered of files that were read.
         now: the wall clock.
     """
 
@@ -75,6 +76,7 @@ class Changes:
         trash_kept: timedelta,
         kept: Mapping[str, timedelta],
         clear_queries: Callable[[], Awaitable[int]],
+        forget_files: Callable[[Collection[str]], None] = lambda _: None,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._journal = journal
@@ -84,6 +86,7 @@ class Changes:
         self._trash_kept = trash_kept
         self._kept = kept
         self._clear_queries = clear_queries
+        self._forget_files = forget_files
         self._now = now
 
     @performs(memory.CORRECT)
@@ -192,6 +195,8 @@ class Changes:
             reason = None if request.purge else request.reason
             change = Change(action, tenant, [_forgetting(link, action) for link in links], cause.by, cause.at, reason)
             sequence = (await self.journal.make(change)).sequence
+        if request.purge and not request.dry_run:
+            await asyncio.to_thread(self._forget_files, [link.source for link in links])
         # Also where nothing is left to purge: the call before may have been interrupted in between.
         clears = request.purge and request.clear_queries and not request.dry_run
         return api.ForgetResponse(
@@ -220,10 +225,13 @@ class Changes:
         for is_trash, some in groupby(links, lambda link: link.place.shelf is Shelf.TRASH):
             action = Action.PURGE if is_trash else Action.EXPIRE
             for tenant, same in groupby(sorted(some, key=_owner), lambda link: link.tenant.visible):
-                moves = [_forgetting(link, action) for link in same]
+                due = list(same)
+                moves, sources = [_forgetting(link, action) for link in due], [link.source for link in due]
                 try:
                     await self._journal.make(Change(action, tenant, moves, RETENTION, now))
                     done += len(moves)
+                    if is_trash:
+                        await asyncio.to_thread(self._forget_files, sources)
                 except ConflictError as error:  # another process was faster
                     logger.debug("the next sweep goes on: %s", error)
         return done

@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -107,6 +107,8 @@ class Dependencies:
     journal: Journal | None = None
     trash_kept: timedelta = timedelta(days=30)
     """How long what was forgotten can be restored."""
+    forget_files: Callable[[Collection[str]], None] = lambda _: None
+    """Removes these sources from the manifest of files, once their documents are purged."""
     kept: Mapping[str, timedelta] = field(default_factory=dict)
     """How long documents of a content type are kept; without one, for ever."""
     look: Callable[[], Awaitable[None]] | None = None
@@ -180,6 +182,7 @@ class Service:
             trash_kept=dependencies.trash_kept,
             kept=dependencies.kept,
             clear_queries=self._clear_queries,
+            forget_files=dependencies.forget_files,
             now=now,
         )
         """Corrections, the journal and forgetting."""

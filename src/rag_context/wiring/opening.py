@@ -4,10 +4,11 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from rag_context.agents.digests import Digests
@@ -51,10 +52,12 @@ from rag_context.settings import Settings, StoreSettings, check_available
 from rag_context.settings.keys import TITLES
 from rag_context.settings.sections import ChatSettings
 from rag_context.stores.machine_tables import (
+    FILES_NAME,
     HISTORIES_NAME,
     SqliteFileManifest,
     SqliteInjectionLog,
     SqliteProjectRegistry,
+    open_file_manifest,
 )
 from rag_context.stores.sqlite import FILE_NAME, require_index
 from rag_context.tracing import exported
@@ -310,6 +313,7 @@ def _dependencies(
         health=HealthMonitor(monitored, writes=stores.writes, notes=local_notes(settings.stores)),
         rebuilding=rebuilding,
         journal=stores.journal,
+        forget_files=partial(_forget_files, settings.data_dir),
         trash_kept=timedelta(days=settings.retention.trash_days),
         kept={name: timedelta(days=days) for name, days in settings.retention.kinds.items()},
         admissions=_admissions(settings),
@@ -318,6 +322,14 @@ def _dependencies(
         traces_content=settings.telemetry.trace_content,
         look=stores.refresh_version if settings.server.workers > 1 else None,
     )
+
+
+def _forget_files(data_dir: Path, sources: Collection[str]) -> None:
+    """Remove files whose only document was purged from the manifest, which has their paths."""
+    if (data_dir / FILES_NAME).exists():
+        with open_file_manifest(data_dir) as manifest:
+            entries = manifest.entries(sources).values()
+            manifest.forget([entry.path for entry in entries if len(entry.documents) == 1])
 
 
 def _backends(stores: Stores, bound: BoundEmbedder) -> Backends:
