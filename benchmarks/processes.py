@@ -73,10 +73,10 @@ class Cost:
     processor_ms: float
 
 
-def cost_of(server: Server, connection: http.client.HTTPConnection, body: dict[str, Any]) -> Cost:
-    """Search; what it cost the asker in time and the server in processor time."""
+def cost_of(server: Server, connection: http.client.HTTPConnection, body: dict[str, Any], tool: str = "search") -> Cost:
+    """Search, or call another tool; what it cost the caller in time and the server in processor time."""
     processor_s, started = server.processor_s, time.perf_counter()
-    ask(connection, "search", body)
+    ask(connection, tool, body)
     return Cost((time.perf_counter() - started) * 1e3, (server.processor_s - processor_s) * 1e3)
 
 

@@ -1,9 +1,13 @@
-"""Three rounds of what `make torture` does a hundred times."""
+"""Three rounds of what `make torture` does a hundred times, and a few words of `tests.torture.canaries`."""
 
 import random
+import tempfile
 from pathlib import Path
 
+import pytest
+
 from tests.torture.acknowledged import ExpectedSource, Version
+from tests.torture.canaries import purged
 from tests.torture.rounds import Torture
 
 
@@ -23,3 +27,9 @@ def test_a_loss_would_be_noticed(tmp_path: Path) -> None:
     torture.finish()
     assert len(torture.losses) == 2
     assert torture.losses[0] == "ghostv0: acknowledged, and not there after the kill"
+
+
+@pytest.mark.parametrize("backend", ["embedded", "postgres"])
+def test_no_byte_is_left_of_what_was_purged_over_any_interface(backend: str) -> None:
+    with tempfile.TemporaryDirectory() as place:  # which the user of PostgreSQL can reach
+        assert purged(Path(place), 20, backend) == (0, 20)

@@ -26,7 +26,7 @@ def contents(answer: dict[str, Any]) -> list[str]:
 
 def log(server: Served, **fields: Any) -> list[dict[str, Any]]:
     """The journal, newest first."""
-    entries: list[dict[str, Any]] = server.tool("log", fields).json()["entries"]
+    entries: list[dict[str, Any]] = done(server, "log", **fields)["entries"]
     return entries
 
 

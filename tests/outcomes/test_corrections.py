@@ -2,23 +2,22 @@
 
 import json
 import random
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from tests.end_to_end.process import Served, command, served
 from tests.outcomes.changes import contents, done, log, state
+from tests.torture.changing import Changing
 
 OLD = "A failed payment is retried three times, then the customer is told."
 NEW = "A failed payment is retried five times, then the customer is told."
 QUESTION = "How often is a failed payment retried?"
 
-ROUNDS = 4
+ROUNDS = 2
 """Ends of the server at a random moment."""
 
 
@@ -193,70 +192,9 @@ def test_commands_correct_show_and_undo(server: Served, data_dir: Path) -> None:
 
 
 def test_the_journal_and_the_documents_agree_wherever_the_server_ends(tmp_path: Path) -> None:
-    """Killed in the middle of corrections, forgetting and undoing: what is said to be undoable is."""
-    generator = random.Random(30)
+    """Killed in the middle of corrections, forgetting, purging and undoing; `tests.torture.changing` does it longer."""
+    changing = Changing(tmp_path / "data", random.Random(30))
     for _ in range(ROUNDS):
-        with served(tmp_path / "data") as server:
-            server.wait_ready()
-            _check_agreement(server)
-            stop = threading.Event()
-            workers = [threading.Thread(target=_change, args=(server, stop, generator.random())) for _ in range(2)]
-            for worker in workers:
-                worker.start()
-            stop.wait(generator.uniform(0.2, 1.5))
-            server.kill()
-            stop.set()
-            for worker in workers:
-                worker.join()
-    with served(tmp_path / "data") as server:
-        server.wait_ready()
-        _check_agreement(server)
-        entries = [each for each in log(server, limit=200) if each["undoable"]]
-        assert entries
-        for entry in entries[:5]:
-            before = state(server)
-            undone = server.tool("undo", {"id": entry["id"]})
-            if undone.status_code == 409:  # one that was undone before depended on the same document
-                continue
-            done(server, "undo", id=undone.json()["id"])
-            assert state(server) == before
-
-
-def _change(server: Served, stop: threading.Event, seed: float) -> None:
-    generator = random.Random(seed)
-    while not stop.is_set():
-        source = f"source-{generator.randrange(5)}.md"
-        content = f"A failed payment is retried {generator.randrange(1000)} times in {source}."
-        try:
-            match generator.randrange(5):
-                case 0 | 1:
-                    server.tool("index", {
-                        "content": content, "contentType": "decision", "sessionId": "s", "source": source, "force": True
-                    })  # fmt: skip
-                case 2:
-                    server.tool("correct", {"source": source, "content": content})
-                case 3:
-                    server.tool("forget", {"source": source})
-                case _:
-                    undoable = [each["id"] for each in log(server, limit=10) if each["undoable"]]
-                    if undoable:
-                        server.tool("undo", {"id": generator.choice(undoable)})
-        except (httpx2.TransportError, ValueError, KeyError):
-            return
-
-
-def _check_agreement(server: Served) -> None:
-    """The journal, followed from its beginning, ends with the documents that are listed."""
-    entries: list[dict[str, Any]] = []
-    while page := log(server, limit=200, **({"before": entries[-1]["id"]} if entries else {})):
-        entries += page
-    visible: dict[str, str] = {}
-    for entry in reversed(entries):
-        for move in entry["moves"]:
-            before, after = move.get("before"), move.get("after")
-            if before is not None and before.get("shelf") is None:
-                assert visible.pop(before["documentId"]) == before["contentHash"]
-            if after is not None and after.get("shelf") is None:
-                visible[after["documentId"]] = after["contentHash"]
-    listed = done(server, "list", limit=100)["documents"]
-    assert sorted(visible) == sorted(each["documentId"] for each in listed)
+        changing.round()
+    changing.finish()
+    assert changing.undone

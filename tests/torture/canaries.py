@@ -1,8 +1,9 @@
-"""Scan all bytes for what was purged: `python -m tests.torture.canaries [--canaries N]`. Exits 1 if any is left.
+"""Scan all bytes for what was purged: `python -m tests.torture.canaries [--canaries N] [--backend postgres]`.
 
-Words that stand in no other text are written as texts, sources, tags, agents, reasons, corrected and forgotten
-versions, entries of a collection, and questions; then purged. They must be in no file of the data directory, in no log,
-and in no backup or export made after.
+Words that stand in no other text are written over HTTP, MCP, the command line and the Python client: as texts, sources,
+tags, agents, reasons, corrected and forgotten versions, project documents, entries of a collection, and questions; then
+purged. They must be in no file of the data directory or the backend, in no log, and in no backup or export made after.
+The command exits 1 if any is left.
 """
 
 import argparse
@@ -10,71 +11,152 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
-from tests.end_to_end.process import TIMEOUT_S, command, served
+from rag_context import Client
+from tests.end_to_end.process import TIMEOUT_S, Served, command, served
+from tests.outcomes.bounds import MCP
 from tests.outcomes.changes import done
-from tests.outcomes.test_forgetting import ERASED_SOON, fill_with
+from tests.outcomes.repositories import Caller, repository
+from tests.outcomes.test_forgetting import ERASED_SOON, RETRIES, fill_with
+from tests.torture.backends import BACKENDS, DIGITS, MARK, backend, erased, in_files
 
-COLLECTION = "canaries"
-ERASED_S = 60.0
+COLLECTION, SHOP = "canaries", "shop"
 WRITERS, PART = 8, 50
+FOUND = 0.9
+"""Share of the words that a scan must find before the purge: the others are cut by the end of a page."""
 
 
 def main() -> int:
     """Write, purge, copy and scan."""
     parser = argparse.ArgumentParser(prog="canaries", description=__doc__)
     parser.add_argument("--canaries", type=int, default=10_000)
-    number = parser.parse_args().canaries
-    generator = random.Random(number)
-    words = [f"canary{generator.randrange(10**12):012}" for _ in range(number)]
-    started = time.monotonic()
+    parser.add_argument("--backend", choices=BACKENDS, default="embedded")
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rag-context-canaries-") as name:
-        place = Path(name)
-        with served(place / "data", **ERASED_SOON) as server:
+        left, found = purged(Path(name), arguments.canaries, arguments.backend)
+    return 1 if left or found < FOUND * arguments.canaries else 0
+
+
+def purged(place: Path, number: int, kind: str) -> tuple[int, int]:
+    """Words that are left, and those that a scan found before."""
+    rng, started = random.Random(number), time.monotonic()
+    words = [f"{MARK.decode()}{rng.randrange(10**DIGITS):0{DIGITS}}" for _ in range(number)]
+    place.mkdir(exist_ok=True)
+    data_dir = place / "data"
+    with tempfile.TemporaryDirectory(prefix="rag-context-texts-") as folder, backend(kind, place) as (stores, maintain):
+        with served(data_dir, **ERASED_SOON, **stores) as server:
             server.wait_ready()
-            with ThreadPoolExecutor(WRITERS) as writers:
-                parts = [range(at, min(at + PART, number // 2)) for at in range(0, number // 2, PART)]
-                list(writers.map(lambda part: fill_with(server, words[part.start : part.stop], part.start), parts))
-            created = {"name": COLLECTION, "metadata": {}, "embedding_provider": "rag-context"}
-            assert server.post("/collections", created).is_success
-            for start in range(number // 2, number, 100):
-                entries = [
-                    {"id": word, "text": f"Berth {word}", "metadata": {"key": word}} for word in words[start:][:100]
-                ]
-                assert server.post(f"/collections/{COLLECTION}/documents", {"documents": entries}).is_success
-            before = in_files(place, words)
-            print(f"{len(before)} of {number} canaries in files after {time.monotonic() - started:.0f} s", flush=True)
-            receipts: list[dict[str, Any]] = []
-            while not receipts or receipts[-1]["documents"]:
-                receipts.append(
-                    done(server, "forget", sessionId="canaries", purge=True, confirm=True, clearQueries=True)
-                )
-            assert httpx2.delete(f"{server.url}/collections/{COLLECTION}", timeout=TIMEOUT_S).is_success
-            ends = time.monotonic() + ERASED_S
-            while in_files(place / "data", words) and time.monotonic() < ends:
-                time.sleep(1.0)
+            # Others stay: of a table without rows PostgreSQL keeps the statistics of those that it had.
+            server.index("The buoys of berth 4 are red.", source="buoys.md", metadata={"tags": ["buoys"]})
+            _in_collection(server, ["buoys"], "kept")
+            fill(server, words, Path(folder), data_dir, stores)
+            found = len(in_files(place, words))
+            print(f"{found} of {number} words in files after {time.monotonic() - started:.0f} s", flush=True)
+            counts = purge(server, data_dir, stores)
+            erased(place, words, maintain)
             for copy in ("backup", "export"):
-                assert command(copy, str(place / copy), data_dir=place / "data").returncode == 0
-            left = in_files(place, words)
+                if copy == "export" or kind != "postgres":  # of PostgreSQL `pg_dump` is the backup
+                    ended = command(copy, str(place / copy), data_dir=data_dir, **stores)
+                    assert ended.returncode == 0, ended.stderr
+        left = erased(place, words, maintain)
+    print("".join(f"{word} is left in {file}\n" for word, file in left.items()), end="")
+    print(f"purged {counts}; {len(left)} words left after {time.monotonic() - started:.0f} s ({kind})", flush=True)
+    return len(left), found
+
+
+def fill(server: Served, words: Sequence[str], folder: Path, data_dir: Path, stores: dict[str, str]) -> None:
+    """A share of the words over each interface."""
+    shares: list[tuple[int, Callable[[Sequence[str], int], None]]] = [
+        (40, lambda part, first: fill_with(server, part, first)),
+        (55, lambda part, first: _by_mcp(server, part, first)),
+        (65, lambda part, first: _by_client(server, part, first)),
+        (70, lambda part, first: _by_command(part, first, folder, data_dir, stores)),
+        (75, lambda part, _: _as_project(server, part, folder)),
+        (100, lambda part, _: _in_collection(server, part)),
+    ]
+    begins = 0
+    with ThreadPoolExecutor(WRITERS) as writers:
+        for percent, write in shares:
+            ends = len(words) * percent // 100
+            # A process or a project for all of its words.
+            size = ends - begins if percent in {70, 75} else PART
+            firsts = range(begins, ends, size)
+            list(writers.map(lambda at: write(words[at : min(at + size, ends)], at), firsts))  # noqa: B023
+            begins = ends
+
+
+def _by_mcp(server: Served, words: Sequence[str], first: int) -> None:
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    with httpx2.Client(base_url=server.url, headers=MCP, timeout=TIMEOUT_S) as http:
+
+        def send(method: str, params: dict[str, Any]) -> httpx2.Response:
+            reply = http.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+            assert reply.status_code == 200, reply.text
+            assert '"isError":true' not in reply.text, reply.text
+            return reply
+
+        http.headers["mcp-session-id"] = send("initialize", about).headers["mcp-session-id"]
+        http.headers["mcp-protocol-version"] = about["protocolVersion"]  # type: ignore[assignment]
+        for place, word in enumerate(words, first):
+            stored = {"content": f"{RETRIES} {word}", "contentType": "decision", "sessionId": "canaries"}
+            tags = {"metadata": {"tags": [word]}}
+            call = {"name": "rag_context_index", "arguments": {**stored, "source": f"mcp-{place}.md", **tags}}
+            send("tools/call", call)
+            send("tools/call", {"name": "rag_context_search", "arguments": {"query": word}})
+
+
+def _by_client(server: Served, words: Sequence[str], _first: int) -> None:
+    with Client(server.url) as client:
+        for word in words:
+            client.index(f"{RETRIES} {word}", content_type="decision", session_id="canaries", source=f"{word}.md")
+            client.search(word)
+
+
+def _by_command(words: Sequence[str], first: int, folder: Path, data_dir: Path, stores: dict[str, str]) -> None:
+    notes = folder / f"notes-{first}"
+    notes.mkdir()
+    for word in words:
+        (notes / f"{word}.md").write_text(f"# {word}\n\n{RETRIES} {word}\n")
+    for arguments in (("index", str(notes)), ("search", *words[:1])):
+        ended = command(*arguments, data_dir=data_dir, **stores)
+        assert ended.returncode == 0, ended.stderr
+
+
+def _as_project(server: Served, words: Sequence[str], folder: Path) -> None:
+    texts = {word: f"# {word}\n\n{RETRIES} {word}\n" for word in words}
+    shop = repository(folder, SHOP, **texts)
+    caller = Caller(server.url)
+    caller.call("activate_project", config_path=shop.config)
+    caller.call("semantic_search", query=" ".join(words[:1]), project=SHOP)
+
+
+def _in_collection(server: Served, words: Sequence[str], name: str = COLLECTION) -> None:
+    created = {"name": name, "metadata": {}, "embedding_provider": "rag-context"}
+    server.post("/collections", created)  # which the first one does
+    entries = [{"id": word, "text": f"Berth {word}", "metadata": {"key": word}} for word in words]
+    assert server.post(f"/collections/{name}/documents", {"documents": entries}).is_success
+
+
+def purge(server: Served, data_dir: Path, stores: dict[str, str]) -> dict[str, int]:
+    """All of it; returns what the receipts count."""
+    receipts: list[dict[str, Any]] = []
+    for selected in ({"sessionId": "canaries"}, {"contains": MARK.decode()}):
+        while True:
+            receipts.append(done(server, "forget", **selected, purge=True, confirm=True, clearQueries=True))
+            if not receipts[-1]["documents"]:
+                break
+    Caller(server.url).call("delete_documents", project_name=SHOP)
+    assert httpx2.delete(f"{server.url}/collections/{COLLECTION}", timeout=TIMEOUT_S).is_success
+    cleared = command("clear-queries", "--yes", data_dir=data_dir, **stores)
+    assert cleared.returncode == 0, cleared.stderr
     names = ("documents", "passages", "vectors", "derived", "queries")
-    counts = {name: sum(receipt[name] for receipt in receipts) for name in names}
-    print(f"purged {counts}; {len(left)} canaries left after {time.monotonic() - started:.0f} s")
-    return 1 if left or len(before) < 0.9 * number else 0
-
-
-def in_files(folder: Path, words: Collection[str]) -> set[str]:
-    """Which words are in any file."""
-    found: set[str] = set()
-    for file in folder.rglob("*"):
-        parts = file.read_bytes().split(b"canary")[1:] if file.is_file() else []
-        found |= {f"canary{part[:12].decode('ascii', 'replace')}" for part in parts}
-    return found & set(words)
+    return {name: sum(receipt[name] for receipt in receipts) for name in names}
 
 
 if __name__ == "__main__":
