@@ -21,7 +21,8 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.postgres import open_postgres
 from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
-from rag_context.stores.sqlite import FILE_NAME, open_database, open_documents, open_vectors
+from rag_context.stores.sqlite import FILE_NAME, open_database, open_documents, start_vectors
+from rag_context.stores.sqlite.split import SqliteVectorBackend
 from rag_context.wiring.stores import open_stores
 from tests.memory_stores import MemoryStore, MemoryTexts, MemoryVectors
 from tests.servers.mongodb import empty
@@ -113,6 +114,16 @@ async def two_stores(
         whole = cast("Documents", _Together(opened.documents, opened.writer))
         yield TwoStores(whole, opened.vectors, opened.texts, opened.metrics, opened.rebuilder)
         await opened.registry.drop_vectors()
+
+
+@asynccontextmanager
+async def open_vectors(path: Path) -> AsyncIterator[SqliteVectorBackend]:
+    """A file with the vectors of another store's documents."""
+    vectors = start_vectors(path)
+    try:
+        yield vectors
+    finally:
+        await vectors.close()
 
 
 @asynccontextmanager

@@ -109,8 +109,7 @@ def collection_from(record: Mapping[str, Any]) -> Collection:
 def check_dimension(name: str, bound: int | None, dimension: int) -> None:
     """Check that a vector has the dimension of a collection; None: the collection has no dimension yet.
 
-    Raises:
-        InvalidInputError: it does not.
+    Raises: InvalidInputError (it does not).
     """
     if bound not in (None, dimension):
         raise InvalidInputError(f"Collection '{name}' holds vectors of {bound} dimensions, not of {dimension}")

@@ -54,14 +54,24 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Schema:
-    """A table."""
+    """A table: its columns as CREATE TABLE has them, separated by commas, and what comes behind them."""
 
     name: str
-    columns: str
-    statements: tuple[str, ...]
+    fields: str
     timeout_s: float
     without_file: str
     when_lost: str = ""
+    constraints: str = ""
+    options: str = ""
+    indexes: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> str:
+        return ", ".join(field.split()[0] for field in self.fields.split(","))
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        return f"CREATE TABLE {self.name} ({self.fields}{self.constraints}) {self.options}", *self.indexes
 
 
 class _Table:
@@ -258,35 +268,28 @@ def _keep_private(path: Path) -> None:
 
 _FILES = _Schema(
     name="files",
-    columns="path, size, modified_ns, changed_ns, inode, read_ns, digest, recipe, is_named, documents",
-    statements=(
-        """CREATE TABLE files (
-            path TEXT PRIMARY KEY,
-            size INTEGER NOT NULL,
-            modified_ns INTEGER NOT NULL,
-            changed_ns INTEGER NOT NULL,
-            inode INTEGER NOT NULL,
-            read_ns INTEGER NOT NULL,
-            digest BLOB NOT NULL,
-            recipe BLOB NOT NULL,
-            is_named INTEGER NOT NULL,
-            documents TEXT NOT NULL
-        ) WITHOUT ROWID""",
-        "CREATE INDEX files_by_digest ON files (digest)",
-    ),
+    fields="""path TEXT PRIMARY KEY, size INTEGER NOT NULL, modified_ns INTEGER NOT NULL, changed_ns INTEGER NOT NULL,
+        inode INTEGER NOT NULL, read_ns INTEGER NOT NULL, digest BLOB NOT NULL, recipe BLOB NOT NULL,
+        is_named INTEGER NOT NULL, documents TEXT NOT NULL""",
+    options="WITHOUT ROWID",
+    indexes=("CREATE INDEX files_by_digest ON files (digest)",),
     timeout_s=10.0,
     without_file="files are read again",
 )
 
 
-class SqliteFileManifest:
+class _OnFile:
+    _table: _Table
+
+    def close(self) -> None:
+        self._table.close()
+
+
+class SqliteFileManifest(_OnFile):
     """Fits `FileManifest`: the result of reading each file. It only saves work: without it all files are read again."""
 
     def __init__(self, data_dir: Path, name: str = FILES_NAME) -> None:
         self._table = _Table(data_dir / name, _FILES)
-
-    def close(self) -> None:
-        self._table.close()
 
     def entries(self, paths: Collection[str]) -> dict[str, FileEntry]:
         rows = self._table.rows("WHERE path IN (SELECT value FROM json_each(?))", (json.dumps(list(paths)),))
@@ -342,21 +345,11 @@ def _file_entry(row: _Row) -> FileEntry:
 
 _PROJECTS = _Schema(
     name="projects",
-    columns="project, branch, path_hash, root, config_path, last_used, is_followed, is_forced, gone_since",
-    statements=(
-        """CREATE TABLE projects (
-            project TEXT NOT NULL,
-            branch TEXT NOT NULL,
-            path_hash TEXT NOT NULL,
-            root TEXT NOT NULL,
-            config_path TEXT NOT NULL,
-            last_used TEXT NOT NULL,
-            is_followed INTEGER NOT NULL,
-            is_forced INTEGER NOT NULL,
-            gone_since TEXT,
-            PRIMARY KEY (project, branch, path_hash)
-        ) WITHOUT ROWID""",
-    ),
+    fields="""project TEXT NOT NULL, branch TEXT NOT NULL, path_hash TEXT NOT NULL, root TEXT NOT NULL,
+        config_path TEXT NOT NULL, last_used TEXT NOT NULL, is_followed INTEGER NOT NULL, is_forced INTEGER NOT NULL,
+        gone_since TEXT""",
+    constraints=", PRIMARY KEY (project, branch, path_hash)",
+    options="WITHOUT ROWID",
     timeout_s=5.0,
     without_file="activations end with this process",
     when_lost="projects are followed after their next activation",
@@ -364,14 +357,11 @@ _PROJECTS = _Schema(
 _OF_TENANT = "WHERE project = ? AND branch = ? AND path_hash = ?"
 
 
-class SqliteProjectRegistry:
+class SqliteProjectRegistry(_OnFile):
     """Fits `ProjectRegistry`: the projects of files that this machine works on."""
 
     def __init__(self, data_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._table = _Table(data_dir / PROJECTS_NAME, _PROJECTS, clock)
-
-    def close(self) -> None:
-        self._table.close()
 
     def records(self) -> list[ProjectRecord]:
         try:
@@ -417,22 +407,10 @@ def _record(row: _Row) -> ProjectRecord:
 
 _INJECTIONS = _Schema(
     name="injections",
-    columns="at, session, client, event, project, subject, document, chunks, reason, tokens, scores, is_forgotten",
-    statements=(
-        """CREATE TABLE injections (
-            at INTEGER NOT NULL,
-            session TEXT NOT NULL,
-            client TEXT NOT NULL,
-            event TEXT NOT NULL,
-            project TEXT NOT NULL,
-            subject TEXT NOT NULL,
-            document TEXT NOT NULL,
-            chunks TEXT NOT NULL,
-            reason TEXT NOT NULL,
-            tokens INTEGER NOT NULL,
-            scores TEXT NOT NULL,
-            is_forgotten INTEGER NOT NULL
-        )""",
+    fields="""at INTEGER NOT NULL, session TEXT NOT NULL, client TEXT NOT NULL, event TEXT NOT NULL,
+        project TEXT NOT NULL, subject TEXT NOT NULL, document TEXT NOT NULL, chunks TEXT NOT NULL,
+        reason TEXT NOT NULL, tokens INTEGER NOT NULL, scores TEXT NOT NULL, is_forgotten INTEGER NOT NULL""",
+    indexes=(
         "CREATE INDEX injections_of_session ON injections (session, at)",
         "CREATE INDEX injections_by_time ON injections (at)",
     ),
@@ -442,7 +420,7 @@ _INJECTIONS = _Schema(
 )
 
 
-class SqliteInjectionLog:
+class SqliteInjectionLog(_OnFile):
     """Fits `InjectionLog`: what agents on this machine were shown unasked, by all processes of this data directory."""
 
     def __init__(self, data_dir: Path, retention: timedelta, clock: Callable[[], float] = time.monotonic) -> None:
@@ -450,9 +428,6 @@ class SqliteInjectionLog:
         self._retention = retention
         self._clock = clock
         self._prune_at = clock()
-
-    def close(self) -> None:
-        self._table.close()
 
     def add(self, injections: Iterable[Injection]) -> None:
         self._table.put(map(_injection_row, injections))

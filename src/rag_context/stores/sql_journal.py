@@ -269,9 +269,8 @@ def completed(work: Coroutine[Any, Any, T]) -> T:
 async def write_recorded(tables: JournalTables, version: Version, cause: Cause, write: Callable[[], Awaitable[T]]) -> T:
     """Store a document by `write`, with an entry. What it supersedes goes to its shelf first.
 
-    Raises:
-        ForgottenError: it was forgotten.
-        ConflictError, InvalidInputError: what it supersedes cannot be superseded.
+    Raises: ForgottenError (it was forgotten), ConflictError, InvalidInputError (what it supersedes cannot be
+    superseded).
     """
     document, revision = version.document, version.revision
     ids = [document.id, *revision.supersedes]

@@ -117,19 +117,26 @@ def present(path: clauses.Path) -> str:
 
 def narrow(clause: clauses.Clause) -> Narrowing:
     """The condition on an engine for a clause."""
+    return _narrowed(clause, negated=False)
+
+
+def _narrowed(clause: clauses.Clause, *, negated: bool) -> Narrowing:
     match clause:
         case clauses.Comparison(path, operator, value):
-            return _compared(path, operator, value)
+            return (_not_compared if negated else _compared)(path, operator, value)
         case clauses.Membership(path, values):
             tokens = tuple(_equal(path, value) for value in values if value is not None)
-            one_of = [Narrowing(AnyOf(tokens), exact=True)] if tokens else []
-            return _any([_compared(path, clauses.Operator.EQUAL, None)] * (None in values) + one_of)
+            kinds = [Narrowing(NoneOf(tokens) if negated else AnyOf(tokens), exact=True)] if tokens else []
+            # A missing field equals null, so not being one of values with null among them means being there.
+            if None in values:
+                kinds.append(_compared(path, clauses.Operator.EXISTS, negated))
+            return (_all if negated else _any)(kinds)
         case clauses.Conjunction(parts):
-            return _all([narrow(part) for part in parts])
+            return (_any if negated else _all)([_narrowed(part, negated=negated) for part in parts])
         case clauses.Disjunction(parts):
-            return _any([narrow(part) for part in parts])
+            return (_all if negated else _any)([_narrowed(part, negated=negated) for part in parts])
         case clauses.Negation(part):
-            return _opposite(part)
+            return _narrowed(part, negated=not negated)
 
 
 def conditions_in(condition: Condition) -> int:
@@ -145,23 +152,6 @@ def conditions_in(condition: Condition) -> int:
 
 def dotted(path: clauses.Path) -> str:
     return ".".join(path)
-
-
-def _opposite(clause: clauses.Clause) -> Narrowing:
-    match clause:
-        case clauses.Comparison(path, operator, value):
-            return _not_compared(path, operator, value)
-        case clauses.Membership(path, values):
-            tokens = tuple(_equal(path, value) for value in values if value is not None)
-            # A missing field equals null, so not being one of values with null among them means being there.
-            there = [_compared(path, clauses.Operator.EXISTS, True)] * (None in values)
-            return _all([*there, Narrowing(NoneOf(tokens), exact=True)] if tokens else there)
-        case clauses.Conjunction(parts):
-            return _any([_opposite(part) for part in parts])
-        case clauses.Disjunction(parts):
-            return _all([_opposite(part) for part in parts])
-        case clauses.Negation(part):
-            return narrow(part)
 
 
 def _compared(path: clauses.Path, operator: clauses.Operator, value: clauses.Scalar) -> Narrowing:

@@ -148,8 +148,7 @@ class PostgresCandidates:
     async def read(self, requested: Callable[[], CandidateRequest], work: Callable[[Snapshot], T]) -> T:
         """Fetch what is requested, by one statement, and run `work`, again from its beginning if something is missing.
 
-        Raises:
-            BackendDataError: the index has vectors of another dimension.
+        Raises: BackendDataError (the index has vectors of another dimension).
         """
         search = requested()
         fetched = _Fetched(search, await self._texts.question(search.text or "", search.where.tenant))

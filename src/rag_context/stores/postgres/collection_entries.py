@@ -69,8 +69,7 @@ def unescaped(text: str) -> str:
 def entry_rows(entries: Sequence[Entry], vectors: Matrix) -> list[tuple[object, ...]]:
     """Rows of `ENTRY_COLUMNS` without the collection's key, for entries with vectors (`(len(entries), dim) float32`).
 
-    Raises:
-        InvalidInputError: an id is there twice, or the vectors are longer than PostgreSQL can hold.
+    Raises: InvalidInputError (an id is there twice, or the vectors are longer than PostgreSQL can hold).
     """
     check_distinct(entries)
     if vectors.shape[1] > MOST_DIMENSIONS:

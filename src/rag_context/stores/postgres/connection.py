@@ -1,7 +1,6 @@
 """The connection to one database: a pool of connections that is opened, and a schema that is migrated, on first use."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.resources import files
@@ -10,8 +9,6 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from rag_context.domain.documents import CHAT, Origin, microseconds, moment
-from rag_context.domain.provenance import STARTED, earlier_origin, origins, stated_message_times, stated_time, time_at
 from rag_context.errors import BackendDataError, BackendRejectedError, ForeignIndexError
 from rag_context.stores.postgres.driver import (
     COMPONENT,
@@ -25,7 +22,9 @@ from rag_context.stores.postgres.driver import (
     incomplete,
     translated,
 )
+from rag_context.stores.postgres.rows import PostgresTables
 from rag_context.stores.server_stores import log_failure
+from rag_context.stores.sql_upgrades import fill_event_times, find_origins
 
 T = TypeVar("T")
 
@@ -109,8 +108,7 @@ class PostgresDatabase:
     async def write(self, work: Callable[[Connection], Awaitable[T]], plan: Plan = Plan.EACH_TIME) -> T:
         """Run `work` in one transaction; what it wrote is durable when this returns.
 
-        Raises:
-            BackendError: the server failed; nothing was written, unless the connection was lost during the commit.
+        Raises: BackendError (the server failed; nothing was written, unless the connection was lost during the commit).
         """
 
         async def transacted(connection: Connection) -> T:
@@ -262,31 +260,8 @@ class PostgresDatabase:
             )
 
 
-_TIMED = 4
-
-_ORIGINS = 8
-
-_SPEAKERS = f"""
-SELECT d.id, d.content_type, d.session_id, d.source, d.thread,
-       ARRAY(SELECT DISTINCT c.speaker FROM rag_context.chunks AS c
-             WHERE d.content_type = '{CHAT}' AND c.document = d.id AND c.speaker IS NOT NULL)
-FROM rag_context.documents AS d
-"""  # noqa: S608
-_SET_ORIGIN = """
-UPDATE rag_context.documents AS d SET origin = o.origin
-FROM unnest($1::text[], $2::text[]) AS o (id, origin) WHERE d.id = o.id COLLATE "C"
-"""
-_SAID = """
-SELECT key, start_char, end_char, speaker FROM rag_context.chunks WHERE document = $1 ORDER BY position
-"""
-
-_MAY_STATE_TIMES = f"""
-SELECT id FROM rag_context.documents
-WHERE content_type = '{CHAT}' OR left(content, 4) LIKE '%---%' OR extra LIKE '%"{STARTED}"%'
-"""  # noqa: S608  (names of our own)
-_STATED = "SELECT content_type, extra, timestamp, content FROM rag_context.documents WHERE id = $1"
-_CHUNK_SPANS = "SELECT key, start_char, end_char FROM rag_context.chunks WHERE document = $1"
-_SET_TIME = "UPDATE rag_context.{} SET occurred_at = $2 WHERE {} = $1"
+_TIMED, _ORIGINS = 4, 8
+"""Versions from which databases have what their predecessors get here."""
 
 _VECTOR_SCHEMA = """
 SELECT n.nspname FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = 'vector'
@@ -307,9 +282,8 @@ def migrations() -> Sequence[str]:
 async def _migrate(connection: Connection, address: str) -> None:
     """Bring the schema up to date, one process at a time.
 
-    Raises:
-        BackendRejectedError: the server or its extension is too old, or the extension is missing.
-        ForeignIndexError: a newer version of this package made the schema.
+    Raises: BackendRejectedError (the server or its extension is too old, or the extension is missing),
+    ForeignIndexError (a newer version of this package made the schema).
     """
     server = connection.get_server_version()
     if server.major < OLDEST_SERVER:
@@ -337,44 +311,12 @@ async def _migrate(connection: Connection, address: str) -> None:
             for step in steps[done:]:
                 await connection.execute(step)
             if 0 < done < _TIMED:
-                await _fill_event_times(connection)
+                await fill_event_times(PostgresTables(connection))
             if 0 < done < _ORIGINS:
-                await _find_origins(connection)
+                await connection.execute("UPDATE rag_context.chunks SET standing = false WHERE standing")
+                await find_origins(PostgresTables(connection))
             await connection.execute("UPDATE rag_context.schema_version SET version = $1", len(steps))
     await _check_extension(connection, address)
-
-
-async def _fill_event_times(connection: Connection) -> None:
-    """Give older documents and their chunks the times that their texts state."""
-    for row in await connection.fetch(_MAY_STATE_TIMES):
-        content_type, extra, indexed_at, content = await connection.fetchrow(_STATED, row["id"])
-        stated = stated_time(content, content_type, json.loads(extra))
-        at = stated or moment(indexed_at)
-        if stated is not None:
-            await connection.execute(_SET_TIME.format("documents", "id"), row["id"], microseconds(at))
-        times = stated_message_times(content) if content_type == CHAT else ()
-        for key, start, end in await connection.fetch(_CHUNK_SPANS, row["id"]) if times or stated else ():
-            await connection.execute(
-                _SET_TIME.format("chunks", "key"), key, microseconds(time_at(times, start, end, at))
-            )
-
-
-async def _find_origins(connection: Connection) -> None:
-    """Give older documents, and the chunks of the owner's conversations, an origin; mark the owner's instructions."""
-    await connection.execute("UPDATE rag_context.chunks SET standing = false WHERE standing")
-    found = {
-        id_: earlier_origin(kind, session, source, thread, set(speakers))
-        for id_, kind, session, source, thread, speakers in await connection.fetch(_SPEAKERS)
-    }
-    await connection.execute(_SET_ORIGIN, list(found), [origin.value for origin in found.values()])
-    for id_ in (id_ for id_, origin in found.items() if origin is Origin.OWNER):
-        content = await connection.fetchval("SELECT content FROM rag_context.documents WHERE id = $1", id_)
-        keys, *pieces = zip(*await connection.fetch(_SAID, id_), strict=True)
-        said = origins(content, CHAT, Origin.OWNER, list(zip(*pieces, strict=True)))
-        await connection.executemany(
-            "UPDATE rag_context.chunks SET origin = $2, standing = $3 WHERE key = $1",
-            [(key, origin.value, is_standing) for key, (origin, is_standing) in zip(keys, said, strict=True)],
-        )
 
 
 async def _version(connection: Connection) -> int:

@@ -99,9 +99,8 @@ class ConnectionPool:
     async def acquire(self) -> Any:
         """A connection; where the server accepts no more, the next one of ours that is free.
 
-        Raises:
-            asyncpg.TooManyConnectionsError: the server accepts no more, and there is none.
-            OSError, asyncpg.PostgresError, asyncpg.InterfaceError: none can be opened.
+        Raises: asyncpg.TooManyConnectionsError (the server accepts no more, and there is none), OSError,
+        asyncpg.PostgresError, asyncpg.InterfaceError (none can be opened).
         """
         try:
             return await self._pool.acquire(timeout=CONNECT_S)

@@ -53,20 +53,14 @@ class PostgresRebuilder:
         database: the database.
         state: the state of its index.
         build_index: makes the index over the vectors of a generation, where there are enough of them.
-        now: the wall clock, in seconds since 1970: what several processes have in common.
     """
 
     def __init__(
-        self,
-        database: PostgresDatabase,
-        state: IndexState,
-        build_index: Callable[[int], Awaitable[object]],
-        now: Callable[[], float] = time.time,
+        self, database: PostgresDatabase, state: IndexState, build_index: Callable[[int], Awaitable[object]]
     ) -> None:
         self._database = database
         self._state = state
         self._build_index = build_index
-        self._now = now
 
     async def under_way(self) -> Rebuild | None:
         seen = await self._state.refresh()
@@ -84,7 +78,7 @@ class PostgresRebuilder:
                 "UPDATE rag_context.state SET next_generation = $1, next_model = $2, next_touched = $3",
                 generation,
                 json.dumps(asdict(model)),
-                self._now(),
+                time.time(),
             )
             return True
 
@@ -130,7 +124,7 @@ class PostgresRebuilder:
             await connection.copy_records_to_table(
                 table, schema_name=SCHEMA, columns=VECTOR_FIELDS, records=zip(keys, vectors, strict=True)
             )
-            now = self._now()
+            now = time.time()
             await connection.execute(
                 "UPDATE rag_context.state SET next_touched = $1 WHERE next_touched < $2", now, now - TOUCH_S
             )

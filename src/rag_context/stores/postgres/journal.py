@@ -60,9 +60,6 @@ class PostgresJournalTables(PostgresTables):
         self._connection = connection
         self._counted = counted
 
-    async def execute(self, statement: str, *values: object) -> None:
-        await self._connection.execute(worded(statement), *map(stored_value, values))
-
     async def add_entry(self, statement: str, *values: object) -> int:
         return int(await self._connection.fetchval(f"{worded(statement)} RETURNING seq", *map(stored_value, values)))
 

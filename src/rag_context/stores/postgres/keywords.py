@@ -146,10 +146,10 @@ def keys_of(words: Iterable[str]) -> list[int]:
 class PostgresTexts:
     """`KeywordIndex` over one database."""
 
-    def __init__(self, database: PostgresDatabase, state: IndexState, first_round: int = FIRST_ROUND) -> None:
+    def __init__(self, database: PostgresDatabase, state: IndexState) -> None:
         self._database = database
         self._state = state
-        self._first_round = first_round
+        self._first_round = FIRST_ROUND
         self._questions: LRUCache[tuple[str, Tenant, str], TermQuery] = LRUCache(QUESTIONS)
         self._frequencies = FrequencyCache(FREQUENCIES)
 

@@ -43,9 +43,8 @@ SELECT count(*) FROM (
 class PostgresMetrics:
     """`MetricsStore` over one database."""
 
-    def __init__(self, database: PostgresDatabase, exact_records: int = reports.EXACT_RECORDS) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
-        self._exact_records = exact_records
 
     async def append(self, searches: Sequence[reports.SearchRecord], errors: Sequence[reports.ErrorRecord]) -> None:
         async def appended(connection: Connection) -> None:
@@ -79,8 +78,8 @@ class PostgresMetrics:
         if slices.end <= slices.start:
             return reports.summary(sums, counts, slices, 0)
         span = (slices.start, slices.end)
-        row = await self._database.fetchrow(_AT_MOST, *span, self._exact_records)
-        is_exact = row is not None and row[0] < self._exact_records
+        row = await self._database.fetchrow(_AT_MOST, *span, reports.EXACT_RECORDS)
+        is_exact = row is not None and row[0] < reports.EXACT_RECORDS
         statement = _SUMS.format(fallback=search_statistics.FALLBACK, latency="latency_ms" if is_exact else _BIN)
         for each in await self._database.fetch(statement, *span, slices.count):
             part = sums.setdefault(each["slice"], reports.Sums())

@@ -98,6 +98,9 @@ class PostgresTables:
         row = await self._source.fetchrow(worded(statement), *map(stored_value, values))
         return None if row is None else read_row(row)
 
+    async def execute(self, statement: str, *values: object) -> None:
+        await self._source.execute(worded(statement), *map(stored_value, values))
+
     def condition(self, where: Filter, parameters: sql_documents.Parameters) -> str:
         return condition(where, parameters)
 

@@ -293,8 +293,7 @@ class IndexState:
     async def change(self, work: Callable[[Connection, PostgresChange], Awaitable[T]]) -> T:
         """Run `work` in a transaction beside other writers, and record what it notes in its `PostgresChange`.
 
-        Raises:
-            BackendError: nothing was changed, unless the connection was lost during the commit.
+        Raises: BackendError (nothing was changed, unless the connection was lost during the commit).
         """
         return await self._change(work, _BESIDE_OTHERS)
 
@@ -319,8 +318,7 @@ class IndexState:
     async def fold(self) -> None:
         """Add the differences to the counters, unless another process does, and forget names that nothing refers to.
 
-        Raises:
-            BackendError: nothing was changed.
+        Raises: BackendError (nothing was changed).
         """
 
         async def folded(connection: Connection) -> None:

@@ -96,8 +96,7 @@ async def write_document(
 ) -> None:
     """Put a document in place of its earlier version. Without vectors it is pending, and unchanged chunks keep theirs.
 
-    Raises:
-        BackendRejectedError: the vectors do not match the chunks or the index.
+    Raises: BackendRejectedError (the vectors do not match the chunks or the index).
     """
     document, chunks, vectors = version.document, version.chunks, version.vectors
     await connection.execute(_ONE_WRITER, stored(document.id))
@@ -134,8 +133,7 @@ async def write_new(
 ) -> list[str]:
     """Store those of these documents that the index does not have, table by table; returns their ids.
 
-    Raises:
-        BackendRejectedError: the vectors of one do not match its chunks or the index.
+    Raises: BackendRejectedError (the vectors of one do not match its chunks or the index).
     """
     require_model(COMPONENT, change.fingerprint, made_by)
     ids = [stored(document.id) for document, _, _ in documents]
@@ -200,8 +198,7 @@ async def attach_vectors(
 ) -> bool:
     """Store the vectors of a pending document; False if this version does not exist any more.
 
-    Raises:
-        BackendRejectedError: the vectors do not match the chunks or the index.
+    Raises: BackendRejectedError (the vectors do not match the chunks or the index).
     """
     await connection.execute(_ONE_WRITER, stored(document_id))
     row = await connection.fetchrow(

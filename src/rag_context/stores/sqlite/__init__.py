@@ -2,7 +2,7 @@
 
 `async with open_database(path) as store:` gives `store.documents`, `store.vectors`, `store.texts` and
 `store.metrics`, each of which fits its port. Several processes may use the same file. `open_documents` and
-`open_vectors` (or `start_vectors`) open a file that is one of two stores.
+`start_vectors` open a file that is one of two stores.
 """
 
 from rag_context.stores.sqlite.embedded import (
@@ -14,7 +14,6 @@ from rag_context.stores.sqlite.embedded import (
     open_auditor,
     open_database,
     open_documents,
-    open_vectors,
     require_index,
     start_vectors,
     stored_names,
@@ -29,7 +28,6 @@ __all__ = [
     "open_auditor",
     "open_database",
     "open_documents",
-    "open_vectors",
     "require_index",
     "start_vectors",
     "stored_names",

@@ -9,17 +9,18 @@ import logging
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from rag_context.errors import BackendError, BackendUnavailableError
-from rag_context.stores.sqlite.database_file import DatabaseFile, Reader
+from rag_context.stores.sqlite.damage import damaged, is_damage, stamp_of
+from rag_context.stores.sqlite.database_file import LOCK_TIMEOUT_S, DatabaseFile, Reader
 from rag_context.stores.sqlite.faults import COMPONENT, breaks_connection, is_fault, translated
 from rag_context.stores.sqlite.group_commit import ERASE_AFTER_S, STATE, Writer
 from rag_context.stores.sqlite.mark import IndexSize
-from rag_context.stores.sqlite.page_check import PageCheck
 
 P = ParamSpec("P")
 S = TypeVar("S", bound="HasDatabase")
@@ -32,6 +33,12 @@ READERS = 4
 INTERVAL_S = 0.25
 LONGEST_INTERVAL_S = 4.0
 """How often the file is watched; after failures the pauses double up to the longest. A request ends a pause."""
+
+CHECK_EVERY_S = 1.0
+"""How long after its start, and after a check, a process looks: short commands end before, and no start is delayed."""
+
+MOST_SHARE = 50
+"""The pause after a check is at least so many times its duration: a large file costs no more than 2 % of a core."""
 
 ATTEMPTS = 5
 """How often a call is repeated if its snapshot was changed."""
@@ -47,7 +54,9 @@ class Database:
         erase_after_s: by when deleted content is erased from the log.
     """
 
-    def __init__(self, file: DatabaseFile, *, lock_timeout_s: float, erase_after_s: float = ERASE_AFTER_S) -> None:
+    def __init__(
+        self, file: DatabaseFile, *, lock_timeout_s: float = LOCK_TIMEOUT_S, erase_after_s: float = ERASE_AFTER_S
+    ) -> None:
         self.file = file
         self._version = 0
         self._base = 0
@@ -166,8 +175,7 @@ class Database:
     def _restore_log(self) -> None:
         """Make a log again that was removed while it is used; called in the watcher's thread, outside its rounds.
 
-        Raises:
-            BackendUnavailableError: another process reads from it; the next round tries again.
+        Raises: BackendUnavailableError (another process reads from it; the next round tries again).
         """
         users: tuple[Reader | Writer, ...] = (*self._readers, self._writer)
         if self._page_check is not None:
@@ -409,6 +417,75 @@ def _end_round(waiting: Sequence[asyncio.Future[None]], error: Exception | None)
             future.set_exception(error)
         else:
             future.set_result(None)
+
+
+class PageCheck:
+    """A thread that has SQLite check all pages of a file, at first and after each change of it.
+
+    SQLite checks a page when it reads it, so writes may go on for long beside damaged pages that none of them touches.
+    """
+
+    def __init__(self, file: DatabaseFile, reader: Reader, every_s: float) -> None:
+        self._every_s = every_s
+        self._file = file
+        self._reader = reader
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._checked: list[int] | None = None
+        self._thread = threading.Thread(target=self._serve, name="rag-context-pages", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, even in the middle of a check, and wait for the thread. Blocks."""
+        self._stop.set()
+        self.interrupt()
+        self._thread.join()
+
+    def interrupt(self) -> None:
+        """End a check that is under way; it is made again later."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.interrupt()
+
+    def _serve(self) -> None:
+        damage = self._file.damage
+        pause_s = self._every_s
+        while not self._stop.wait(pause_s):
+            pause_s = self._every_s
+            # Before the check: what changes during it is checked again.
+            stamp = stamp_of(self._file.path)
+            if stamp is None or stamp == self._checked or damage.is_of(stamp):
+                continue
+            started = time.monotonic()
+            try:
+                with self._reader.lock:
+                    problem = self._problem()
+            except (BackendError, sqlite3.Error, OSError):  # locked, no descriptor, stopped: the next round tries again
+                continue
+            pause_s = max(self._every_s, MOST_SHARE * (time.monotonic() - started))
+            self._checked = stamp
+            if problem is not None:
+                self._file.saw(problem)
+            elif not damage.is_of(stamp):  # a read that met damage meanwhile knows better
+                damage.clear()
+
+    def _problem(self) -> sqlite3.Error | None:
+        """The damage that SQLite finds. Raises: BackendError, sqlite3.Error, OSError (it could not look)."""
+        try:
+            connection = self._reader.connection()
+            with self._lock:
+                self._connection = connection
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        except sqlite3.Error as error:
+            if not is_damage(error):
+                raise
+            return error
+        finally:
+            with self._lock:
+                self._connection = None
+            self._reader.close_connection()  # with the pages that it has read
+        return None if found == "ok" else damaged(str(found))
 
 
 class ReadWriteLock:

@@ -65,7 +65,7 @@ class DatabaseFile:
     (`Reader.is_intact`), and the normal way is tried again every second.
     """
 
-    def __init__(self, path: Path, *, is_marked: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: Path, *, is_marked: bool = True) -> None:
         self.path = path
         self.mark = IndexMark(path.with_name(f"{path.name}.json")) if is_marked else None
         self.damage = Damage(path)
@@ -73,7 +73,6 @@ class DatabaseFile:
         """Grows when the file was replaced: caches of an older one are invalid."""
         self.epoch = 0
         """Grows when connections must be opened again: with the generation, and when a frozen file thaws."""
-        self._clock = clock
         self._identity: tuple[int, int] | None = None
         self._shared_log = SharedLog(path)
         self._prepared = False
@@ -108,28 +107,26 @@ class DatabaseFile:
         elif not os.access(directory, os.W_OK):
             raise ConfigurationError(_no_rights(directory, "written"))
 
-    def open_reader(self, timeout_s: float = READER_TIMEOUT_S) -> tuple[sqlite3.Connection, Stamp | None]:
+    def open_reader(self) -> tuple[sqlite3.Connection, Stamp | None]:
         """A connection that cannot write, and the stamp of a frozen file.
 
-        Raises:
-            BackendError: the file is another program's, newer than this program, or deleted.
-            sqlite3.Error, OSError: it cannot be opened.
+        Raises: BackendError (the file is another program's, newer than this program, or deleted), sqlite3.Error,
+        OSError (it cannot be opened).
         """
         attempts = self._attempts
         with self._lock:
             self._make_ready(attempts)
             frozen = self._frozen
         # Outside the lock: opening may wait for a lock of the file, and the other threads need not.
-        connection = self._open(timeout_s) if frozen is None else _open_frozen(self.path)
+        connection = self._open(READER_TIMEOUT_S) if frozen is None else _open_frozen(self.path)
         connection.executescript("PRAGMA query_only = ON; PRAGMA cache_size = -2048; PRAGMA temp_store = MEMORY")
         return connection, frozen
 
     def writer(self) -> sqlite3.Connection:
         """A connection whose commits are on disk when they return.
 
-        Raises:
-            BackendError: the file is another program's, newer than this program, deleted, or cannot be written now.
-            sqlite3.Error, OSError: it cannot be opened.
+        Raises: BackendError (the file is another program's, newer than this program, deleted, or cannot be written
+        now), sqlite3.Error, OSError (it cannot be opened).
         """
         attempts = self._attempts
         with self._lock:
@@ -166,9 +163,9 @@ class DatabaseFile:
 
     def await_log(self) -> bool:
         """Wait a little while the log is being made again; False if it is still lost."""
-        end = self._clock() + LOG_WAIT_S
+        end = time.monotonic() + LOG_WAIT_S
         while self.has_lost_log():
-            if self._clock() >= end:
+            if time.monotonic() >= end:
                 return False
             time.sleep(LOG_POLL_S)
         return True
@@ -186,8 +183,7 @@ class DatabaseFile:
         Args:
             connections: all open ones of this file, none in use.
 
-        Raises:
-            BackendUnavailableError: another process reads from the log; try again.
+        Raises: BackendUnavailableError (another process reads from the log; try again).
         """
         with self._lock:
             if not self.has_lost_log():
@@ -234,9 +230,8 @@ class DatabaseFile:
     def _open(self, timeout_s: float, first: Callable[[Connection], object] = _read_little) -> Connection:
         """A connection that uses the same log as all others; `first` reads with it.
 
-        Raises:
-            BackendUnavailableError: a log that was removed is still used by connections of this or another process.
-            sqlite3.Error, OSError, BackendError: it cannot be opened.
+        Raises: BackendUnavailableError (a log that was removed is still used by connections of this or another
+        process), sqlite3.Error, OSError, BackendError (it cannot be opened).
         """
 
         def connect() -> Connection:
@@ -248,10 +243,10 @@ class DatabaseFile:
                 raise
             return connection
 
-        end = self._clock() + LOG_WAIT_S
+        end = time.monotonic() + LOG_WAIT_S
         while (connection := self._shared_log.join(connect)) is None:
             self.require_log()
-            if self._clock() >= end:
+            if time.monotonic() >= end:
                 raise BackendUnavailableError(
                     COMPONENT, f"Another process still uses a log of {str(self.path)!r} that was removed; try again."
                 )
@@ -276,7 +271,7 @@ class DatabaseFile:
         self._failure = None
         self._identity = _identity(self.path)
         self._prepared = self._has_directory = True
-        self._thaw_at = self._clock() + THAW_EVERY_S
+        self._thaw_at = time.monotonic() + THAW_EVERY_S
 
     def _prepare(self) -> Stamp | None:
         """Make sure that the file is a database of ours in the newest form; returns its stamp where it is frozen.
@@ -346,9 +341,9 @@ class DatabaseFile:
 
     def _try_to_thaw(self) -> None:
         """See whether a frozen file can be opened in the normal way by now."""
-        if self._clock() < self._thaw_at:
+        if time.monotonic() < self._thaw_at:
             return
-        self._thaw_at = self._clock() + THAW_EVERY_S
+        self._thaw_at = time.monotonic() + THAW_EVERY_S
         if not os.access(self.path, os.W_OK):
             return
         try:

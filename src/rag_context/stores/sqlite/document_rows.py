@@ -110,6 +110,9 @@ class SqliteTables:
         rows = await self.fetch(statement, *values)
         return rows[0] if rows else None
 
+    async def execute(self, statement: str, *values: object) -> None:
+        run(self._connection, statement, values)
+
 
 @contextmanager
 def lenient(connection: sqlite3.Connection) -> Iterator[None]:

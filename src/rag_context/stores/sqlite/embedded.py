@@ -10,8 +10,8 @@ from pathlib import Path
 from rag_context.errors import BackendDataError, ConfigurationError
 from rag_context.stores.engines import DiscardedRows
 from rag_context.stores.sql_journal import SqlJournal
-from rag_context.stores.sqlite.collection_rows import remove_discarded
-from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.collections import remove_discarded
+from rag_context.stores.sqlite.database import CHECK_EVERY_S, Database
 from rag_context.stores.sqlite.database_file import LOCK_TIMEOUT_S, DatabaseFile, checked_file
 from rag_context.stores.sqlite.document_ports import SqliteDocuments
 from rag_context.stores.sqlite.faults import COMPONENT, translated
@@ -19,9 +19,7 @@ from rag_context.stores.sqlite.group_commit import ERASE_AFTER_S
 from rag_context.stores.sqlite.integrity import SqliteAuditor
 from rag_context.stores.sqlite.journal import SqliteJournalDatabase
 from rag_context.stores.sqlite.mark import IndexSize
-from rag_context.stores.sqlite.memory.following import IndexInMemory
-from rag_context.stores.sqlite.memory.search_ports import SqliteCandidates, SqliteTexts, SqliteVectors
-from rag_context.stores.sqlite.page_check import CHECK_EVERY_S
+from rag_context.stores.sqlite.memory.following import IndexInMemory, SqliteCandidates, SqliteTexts, SqliteVectors
 from rag_context.stores.sqlite.search_rollups import SqliteMetrics
 from rag_context.stores.sqlite.split import SqliteDocumentWriter, SqliteSplitDocuments, SqliteVectorBackend
 from rag_context.stores.sqlite.vector_models import SqliteRebuilder
@@ -75,8 +73,7 @@ async def open_database(
     Vectors are loaded in the background. A damaged or locked file is not an error here: the ports raise
     `BackendError` until it can be used.
 
-    Raises:
-        ConfigurationError: the path can never be a database file.
+    Raises: ConfigurationError (the path can never be a database file).
     """
     database = Database(checked_file(path), lock_timeout_s=lock_timeout_s, erase_after_s=erase_after_s)
     memory = IndexInMemory(database)
@@ -107,11 +104,9 @@ async def open_database(
 
 
 @asynccontextmanager
-async def open_documents(
-    path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S, erase_after_s: float = ERASE_AFTER_S
-) -> AsyncIterator[SqliteDocumentBackend]:
+async def open_documents(path: Path, *, erase_after_s: float = ERASE_AFTER_S) -> AsyncIterator[SqliteDocumentBackend]:
     """As `open_database`, for documents whose vectors another store keeps."""
-    database = Database(checked_file(path), lock_timeout_s=lock_timeout_s, erase_after_s=erase_after_s)
+    database = Database(checked_file(path), erase_after_s=erase_after_s)
     memory = IndexInMemory(database, has_vectors=False)
     documents, texts = SqliteSplitDocuments(database, memory), SqliteTexts(memory)
     try:
@@ -123,22 +118,9 @@ async def open_documents(
         await database.close()
 
 
-@asynccontextmanager
-async def open_vectors(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteVectorBackend]:
-    """As `open_database`, for the vectors of documents that another store keeps."""
-    vectors = start_vectors(path, lock_timeout_s=lock_timeout_s)
-    try:
-        yield vectors
-    finally:
-        await vectors.close()
-
-
-def start_vectors(
-    path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S, erase_after_s: float = ERASE_AFTER_S
-) -> SqliteVectorBackend:
-    """As `open_vectors`, for a caller that closes them itself."""
-    file = checked_file(path, is_marked=False)
-    database = Database(file, lock_timeout_s=lock_timeout_s, erase_after_s=erase_after_s)
+def start_vectors(path: Path, *, erase_after_s: float = ERASE_AFTER_S) -> SqliteVectorBackend:
+    """As `open_database`, for the vectors of documents that another store keeps; the caller closes them."""
+    database = Database(checked_file(path, is_marked=False), erase_after_s=erase_after_s)
     memory = IndexInMemory(database)
     vectors = SqliteVectorBackend(database, memory)
     database.follow(memory.follow)
@@ -150,8 +132,7 @@ def start_vectors(
 async def open_auditor(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteAuditor]:
     """Open the file at `path`, which must exist, to examine and repair it; nothing is loaded.
 
-    Raises:
-        ConfigurationError: the file does not exist, or cannot be written.
+    Raises: ConfigurationError (the file does not exist, or cannot be written).
     """
     database = Database(require_index(path), lock_timeout_s=lock_timeout_s)
     try:
@@ -163,8 +144,7 @@ async def open_auditor(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) ->
 def begin_empty(path: Path) -> IndexSize:
     """Create an empty index in place of a deleted one; returns that one's size. Its leftovers are renamed.
 
-    Raises:
-        ConfigurationError: the file is not empty, or the path is invalid; nothing is changed.
+    Raises: ConfigurationError (the file is not empty, or the path is invalid; nothing is changed).
     """
     file = checked_file(path)
     lost = file.mark.last_size() if file.mark is not None else IndexSize()
@@ -188,8 +168,7 @@ def begin_empty(path: Path) -> IndexSize:
 def require_index(path: Path) -> DatabaseFile:
     """The file at `path`, if an index exists or existed there; reading a deleted one raises.
 
-    Raises:
-        ConfigurationError: no index was ever there.
+    Raises: ConfigurationError (no index was ever there).
     """
     file = DatabaseFile(path)
     if not file.path.is_file() and not (file.mark is not None and file.mark.last_size()):
@@ -213,8 +192,7 @@ def stored_names(path: Path) -> list[str]:
 def copy_index(source: Path, target: Path) -> IndexSize:
     """Copy the index at `source`; returns what the copy holds.
 
-    Raises:
-        BackendError: it cannot be read, it is damaged, or the copy cannot be written.
+    Raises: BackendError (it cannot be read, it is damaged, or the copy cannot be written).
     """
     file = DatabaseFile(source)
     try:

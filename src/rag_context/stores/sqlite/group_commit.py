@@ -54,11 +54,7 @@ class Writer:
     """
 
     def __init__(
-        self,
-        file: DatabaseFile,
-        publish: Callable[[int, IndexSize], None],
-        lock_timeout_s: float,
-        erase_after_s: float = ERASE_AFTER_S,
+        self, file: DatabaseFile, publish: Callable[[int, IndexSize], None], lock_timeout_s: float, erase_after_s: float
     ) -> None:
         self._file = file
         self._publish = publish
@@ -90,8 +86,7 @@ class Writer:
     async def submit_all(self, works: Sequence[Callable[[sqlite3.Connection], T]]) -> list[T | Exception]:
         """As `submit` for many in one commit: what each returned or raised. They take one turn.
 
-        Raises:
-            BackendUnavailableError: the file was closed.
+        Raises: BackendUnavailableError (the file was closed).
         """
         async with self._turns:
             done: list[T | BaseException] = await asyncio.gather(*self._post(works), return_exceptions=True)

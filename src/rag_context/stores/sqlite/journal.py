@@ -57,9 +57,6 @@ class SqliteJournalTables(SqliteTables):
             self._connection.create_function("casefold", 1, str.casefold, deterministic=True)
         return await super().fetch(statement, *values)
 
-    async def execute(self, statement: str, *values: object) -> None:
-        run(self._connection, statement, values)
-
     async def add_entry(self, statement: str, *values: object) -> int:
         return run(self._connection, statement, values).lastrowid or 0
 

@@ -1,6 +1,5 @@
 """From an empty file, or an older one, to the newest form; and from an older analyser to this one's terms."""
 
-import json
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -8,11 +7,12 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from rag_context.domain.documents import CHAT, EPOCH, Chunk, Json, Origin, Span, microseconds, moment
-from rag_context.domain.provenance import STARTED, earlier_origin, origins, stated_message_times, stated_time, time_at
+from rag_context.domain.documents import EPOCH, Chunk, Span
 from rag_context.domain.text import ANALYSER_VERSION, terms
 from rag_context.errors import BackendUnavailableError, ForeignIndexError
-from rag_context.stores.sqlite.document_rows import lenient
+from rag_context.stores.sql_journal import completed
+from rag_context.stores.sql_upgrades import fill_event_times, find_origins
+from rag_context.stores.sqlite.document_rows import SqliteTables, lenient
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy
 from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.search_rollups import sum_up_again
@@ -37,12 +37,16 @@ FROM pragma_application_id, pragma_user_version
 """One statement, so that all three are of one moment: another process may be making the file."""
 
 
+_ORIGINS_OF_DOCUMENTS = """
+UPDATE chunks SET origin = d.origin FROM documents AS d WHERE d.key = chunks.document AND chunks.origin IS NULL
+"""
+
+
 def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
     """Migrate the file behind `connection` unless it is in the newest form; all of it or nothing.
 
-    Raises:
-        ForeignIndexError: the file is another program's, or newer than this program; it is unchanged.
-        sqlite3.Error: it cannot be read or written.
+    Raises: ForeignIndexError (the file is another program's, or newer than this program; it is unchanged),
+    sqlite3.Error (it cannot be read or written).
     """
     deadline = time.monotonic() + TIMEOUT_S
     while _found_version(connection, path) != len(_migrations()) or _found_analyser(connection) != ANALYSER_VERSION:
@@ -67,10 +71,13 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
                 connection.execute(statement)
         if 0 < version < SUMMED:
             sum_up_again(connection)
-        if 0 < version < TIMED:
-            _fill_event_times(connection)
-        if 0 < version < ORIGINS:
-            _find_origins(connection)
+        with lenient(connection):
+            if 0 < version < TIMED:
+                completed(fill_event_times(SqliteTables(connection)))
+            if 0 < version < ORIGINS:
+                connection.execute("UPDATE chunks SET standing = 0")
+                completed(find_origins(SqliteTables(connection)))
+                connection.execute(_ORIGINS_OF_DOCUMENTS)
         if version > 0 and (version < PACKED or _found_analyser(connection) != ANALYSER_VERSION):
             _analyse_again(connection)
         connection.execute(
@@ -96,8 +103,7 @@ def sqlite_version() -> str:
 def file_problem(path: Path) -> str | None:
     """What the head of a database file shows to be wrong, without opening it; None where nothing is, or no file is.
 
-    Raises:
-        OSError: it cannot be read.
+    Raises: OSError (it cannot be read).
     """
     if not path.exists():
         return None
@@ -165,68 +171,6 @@ def _analyse_again(connection: sqlite3.Connection) -> None:
         """UPDATE totals SET version = version + 1, chunks_epoch = chunks_epoch + 1,
            terms = (SELECT ifnull(sum(length), 0) FROM chunks)"""
     )
-
-
-_MAY_STATE_TIMES = f"""
-SELECT d.key FROM documents AS d CROSS JOIN contents AS n ON n.document = d.key
-WHERE d.content_type = '{CHAT}' OR substr(n.content, 1, 4) LIKE '%---%' OR d.extra LIKE '%"{STARTED}"%'
-"""  # noqa: S608  (names of our own)
-_STATED = """
-SELECT d.content_type, d.extra, d.timestamp, n.content
-FROM documents AS d CROSS JOIN contents AS n ON n.document = d.key WHERE d.key = ?
-"""
-
-
-def _fill_event_times(connection: sqlite3.Connection) -> None:
-    with lenient(connection):
-        for (key,) in connection.execute(_MAY_STATE_TIMES).fetchall():
-            content_type, extra, indexed_at, content = connection.execute(_STATED, (key,)).fetchone()
-            at = stated_time(content, content_type, _object(extra)) or moment(indexed_at)
-            connection.execute("UPDATE documents SET occurred_at = ? WHERE key = ?", (microseconds(at), key))
-            times = stated_message_times(content) if content_type == CHAT else ()
-            chunks = connection.execute('SELECT key, start, "end" FROM chunks WHERE document = ?', (key,)).fetchall()
-            connection.executemany(
-                "UPDATE chunks SET occurred_at = ? WHERE key = ?",
-                [(microseconds(time_at(times, start, end, at)), chunk) for chunk, start, end in chunks if times],
-            )
-
-
-_SPEAKERS = f"""
-SELECT d.key, d.content_type, d.session_id, d.source, d.thread,
-       (SELECT json_group_array(DISTINCT speaker) FROM chunks WHERE document = d.key AND d.content_type = '{CHAT}')
-FROM documents AS d
-"""  # noqa: S608
-
-
-def _find_origins(connection: sqlite3.Connection) -> None:
-    with lenient(connection):
-        found = [
-            (earlier_origin(kind, session, source, thread, set(filter(None, json.loads(speakers)))), key)
-            for key, kind, session, source, thread, speakers in connection.execute(_SPEAKERS)
-        ]
-        connection.executemany("UPDATE documents SET origin = ? WHERE key = ?", found)
-        connection.execute(
-            """UPDATE chunks SET standing = 0, origin = d.origin FROM documents AS d WHERE d.key = chunks.document"""
-        )
-        conversations = [key for origin, key in found if origin is Origin.OWNER]
-        for key in conversations:
-            (content,) = connection.execute("SELECT content FROM contents WHERE document = ?", (key,)).fetchone()
-            chunks = connection.execute(
-                'SELECT key, start, "end", speaker FROM chunks WHERE document = ? ORDER BY position', (key,)
-            ).fetchall()
-            said = origins(content, CHAT, Origin.OWNER, [(start, end, speaker) for _, start, end, speaker in chunks])
-            connection.executemany(
-                "UPDATE chunks SET origin = ?, standing = ? WHERE key = ?",
-                [(*each, chunk) for each, (chunk, *_) in zip(said, chunks, strict=True)],
-            )
-
-
-def _object(stored: str) -> dict[str, Json]:
-    try:
-        found = json.loads(stored)
-    except (TypeError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 @cache

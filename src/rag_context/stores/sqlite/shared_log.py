@@ -70,8 +70,7 @@ class SharedLog:
 
         Returns None while another connection begins a log, or not all have left a log that was removed.
 
-        Raises:
-            sqlite3.Error, OSError, BackendError: what `connect` raises.
+        Raises: sqlite3.Error, OSError, BackendError (what `connect` raises).
         """
         with ExitStack() as stack:
             file = self._open_file()

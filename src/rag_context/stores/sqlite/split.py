@@ -17,8 +17,7 @@ from rag_context.stores.sqlite import changes, journal, vector_models
 from rag_context.stores.sqlite.database import Database, reading, reads, writing
 from rag_context.stores.sqlite.document_ports import SqliteDocuments
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.memory.following import IndexInMemory
-from rag_context.stores.sqlite.memory.search_ports import SqliteVectors
+from rag_context.stores.sqlite.memory.following import IndexInMemory, SqliteVectors
 from rag_context.stores.sqlite.migration import is_foreign_file
 
 _PAGE = 1000

@@ -140,8 +140,7 @@ class MemoryIndex:
 
         `read` is for vectors that are not in memory.
 
-        Raises:
-            BackendDataError: `vector` has another dimension than the index.
+        Raises: BackendDataError (`vector` has another dimension than the index).
         """
         if limit < 1 or not (self._embedded or self._misfits) or (where.standing and not self._rows.standing.any()):
             return []
@@ -153,8 +152,7 @@ class MemoryIndex:
     def cosines(self, vector: Vector, ids: Sequence[str], read: ReadVectors) -> dict[str, float]:
         """Cosines of chunks to `vector` (`(dim,) float32`); those without a vector are left out.
 
-        Raises:
-            BackendDataError: `vector` has another dimension than the index.
+        Raises: BackendDataError (`vector` has another dimension than the index).
         """
         if not (self._embedded or self._misfits):
             return {}
@@ -200,8 +198,7 @@ class MemoryIndex:
     ) -> RawScores:
         """Both scores of these chunks of a tenant; NaN for unknown and others', and cosines where there is no vector.
 
-        Raises:
-            BackendDataError: `vector` (`(dim,) float32`) has another dimension than the index.
+        Raises: BackendDataError (`vector` (`(dim,) float32`) has another dimension than the index).
         """
         rows, bm25, shares = self._text_scores(query, ids, tenant)
         cosines = np.full(len(ids), np.nan)
