@@ -44,11 +44,7 @@ def log_failure(
 def start_rounds(do_round: Callable[[float], Awaitable[None]], server: str) -> "asyncio.Task[None]":
     """A task that calls `do_round` (with monotonic seconds) every quarter of a second, and less often while it fails.
 
-    An outage is logged when it begins and when it is over.
-
-    Args:
-        do_round: one round. Raises: BackendError.
-        server: its name in the log.
+    An outage, which is a round that raises `BackendError`, is logged when it begins and when it is over.
     """
     task = asyncio.create_task(_rounds(do_round, server), name=f"maintenance of {server}")
     task.add_done_callback(_log_crash)
@@ -129,10 +125,7 @@ class FrequencyCache:
     def get(self, tenant: Hashable, term: Hashable, turnover: int) -> int | None:
         """The frequency of a term; None where it must be counted.
 
-        Args:
-            tenant: what names the index and the tenant.
-            term: the term, or its key.
-            turnover: all chunks ever added to and removed from the tenant: it grows with every change of a frequency.
+        `turnover`, of all chunks ever added to and removed from the tenant, grows with every change of a frequency.
         """
         frequency, at_turnover = self._cached.get((tenant, term), (0, None))
         if at_turnover is None or TOLERATED_DRIFT * abs(turnover - at_turnover) > frequency:

@@ -47,13 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 class PostgresRebuilder:
-    """`VectorRebuilder` within one database.
-
-    Args:
-        database: the database.
-        state: the state of its index.
-        build_index: makes the index over the vectors of a generation, where there are enough of them.
-    """
+    """`VectorRebuilder` within one database; `build_index` makes the index over the vectors of a generation."""
 
     def __init__(
         self, database: PostgresDatabase, state: IndexState, build_index: Callable[[int], Awaitable[object]]

@@ -195,12 +195,8 @@ class PostgresTexts:
     def tables(self, question: TermQuery, scoring: str, parameters: Parameters, limit: str, passing: str) -> str:
         """What finds the best chunks inside of a statement; the last table is `found_by_terms (key, id, score)`.
 
-        Args:
-            question: the query's terms, of which some are known.
-            scoring: as `question.scoring` returned it.
-            parameters: of the statement.
-            limit: how many are found, or its placeholder.
-            passing: which `chunks AS c` may be found.
+        `scoring` is that of `question`, `limit` a number or its placeholder; `passing` says which `chunks AS c` may be
+        found.
         """
         tables: list[str] = []
         more, bound = "true", 0.0

@@ -10,7 +10,7 @@ from rag_context.domain.documents import microseconds
 from rag_context.stores import search_statistics
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase
 from rag_context.stores.postgres.driver import Plan
-from rag_context.stores.postgres.rows import read_text, stored
+from rag_context.stores.postgres.rows import read_row, read_value, stored_value
 from rag_context.stores.postgres.writer import SCHEMA
 
 _PRUNING = 0x7261675F_00000004
@@ -51,22 +51,15 @@ class PostgresMetrics:
             last, values = search_statistics.last_row(searches, errors)
             where = " AND ".join(f"{name} = ${position}" for position, name in enumerate(values, 1))
             statement = f"SELECT 1 FROM {SCHEMA}.{last} WHERE {where}"  # noqa: S608
-            if await connection.fetchval(statement, *_stored(tuple(values.values()))):
+            if await connection.fetchval(statement, *map(stored_value, values.values())):
                 return
             for table, columns, rows in (
-                (
-                    "searches",
-                    search_statistics.SEARCH_COLUMNS,
-                    [_stored(search_statistics.search_row(each)) for each in searches],
-                ),
-                (
-                    "errors",
-                    search_statistics.ERROR_COLUMNS,
-                    [_stored(search_statistics.error_row(each)) for each in errors],
-                ),
+                ("searches", search_statistics.SEARCH_COLUMNS, map(search_statistics.search_row, searches)),
+                ("errors", search_statistics.ERROR_COLUMNS, map(search_statistics.error_row, errors)),
             ):
-                if rows:
-                    await connection.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=rows)
+                records = [tuple(map(stored_value, row)) for row in rows]
+                if records:
+                    await connection.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=records)
 
         if searches or errors:
             await self._database.write(appended, Plan.EITHER)
@@ -89,7 +82,7 @@ class PostgresMetrics:
             # `grouping` has a bit for each column that the row is not grouped by, the last one's the lowest.
             name = reports.COUNTED[-(~each["grouped"] & (1 << len(reports.COUNTED)) - 1).bit_length()]
             if (value := each[name]) is not None:
-                counts[name][read_text(value) if isinstance(value, str) else value] = each["queries"]
+                counts[name][read_value(value)] = each["queries"]
         return reports.summary(sums, counts, slices, buckets)
 
     async def recent(self, since: datetime, limit: int) -> list[reports.SearchRecord]:
@@ -97,10 +90,7 @@ class PostgresMetrics:
         statement = f"""SELECT {columns} FROM rag_context.searches
                         WHERE timestamp >= $1 ORDER BY timestamp DESC LIMIT $2"""  # noqa: S608  (names of our own)
         rows = await self._database.fetch(statement, microseconds(since), limit)
-        return [
-            search_statistics.recent_record([read_text(value) if isinstance(value, str) else value for value in row])
-            for row in rows
-        ]
+        return [search_statistics.recent_record(read_row(row)) for row in rows]
 
     async def accesses(self, limit: int) -> list[reports.ErrorRecord]:
         statement = f"""SELECT {", ".join(search_statistics.ERROR_COLUMNS)} FROM rag_context.errors
@@ -127,7 +117,3 @@ class PostgresMetrics:
             return sum(int(each.split()[-1]) for each in deleted)
 
         return await self._database.write(pruned)
-
-
-def _stored(row: tuple[object, ...]) -> tuple[object, ...]:
-    return tuple(stored(value) if isinstance(value, str) else value for value in row)

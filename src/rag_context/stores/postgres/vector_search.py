@@ -9,7 +9,7 @@ from cachetools import TTLCache
 
 from rag_context.domain.documents import Tenant
 from rag_context.domain.reports import counted
-from rag_context.domain.search import Filter, Passage, VectorHit
+from rag_context.domain.search import Filter, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, BackendError
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase, Row
@@ -89,21 +89,14 @@ logger = logging.getLogger(__name__)
 
 
 class PostgresVectors:
-    """`VectorStore` over one database.
-
-    Args:
-        database: the database.
-        state: the state of its index.
-        documents: reads passages.
-        exact_rows: chunks that pass a filter and are compared one by one at most, where there is an index.
-    """
+    """`VectorStore` over one database; where there is an index, at most `exact_rows` chunks are compared one by one."""
 
     def __init__(
         self, database: PostgresDatabase, state: IndexState, documents: PostgresDocuments, exact_rows: int = EXACT_ROWS
     ) -> None:
         self._database = database
         self._state = state
-        self._documents = documents
+        self.passages = documents.passages
         self.indexed_from = min(INDEXED_FROM, exact_rows)
         """Up to so many vectors need no index."""
 
@@ -219,9 +212,6 @@ class PostgresVectors:
             len(vector),
         )
         return dict(rows)
-
-    async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
-        return await self._documents.passages(chunk_ids)
 
     async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
         rows = await self.in_use(

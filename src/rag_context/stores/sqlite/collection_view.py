@@ -43,11 +43,7 @@ _EMPTY = _Order(0, [], np.empty(0, dtype=np.intp))
 
 
 class FieldColumn:
-    """The values of one field, row by row; each distinct one is kept once and numbered. Missing and null are 0.
-
-    Args:
-        size: how many rows there are, all of them missing so far.
-    """
+    """The values of one field, row by row; each distinct one is kept once and numbered. Missing and null are 0."""
 
     def __init__(self, size: int = 0) -> None:
         self._code_of: dict[Hashable, int] = {None: _MISSING}

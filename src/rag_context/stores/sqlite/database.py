@@ -47,11 +47,7 @@ ATTEMPTS = 5
 class Database:
     """One SQLite file, opened by its threads when they first need it; `close` ends them all.
 
-    Args:
-        file: the file; created if it is missing. If it is damaged, locked or deleted, every call raises until it is
-            usable again.
-        lock_timeout_s: how long a write waits for other processes that write.
-        erase_after_s: by when deleted content is erased from the log.
+    A missing file is created. While it is damaged, locked or deleted, every call raises.
     """
 
     def __init__(
@@ -121,8 +117,7 @@ class Database:
 
     async def refresh_version(self) -> None:
         """Bring `version` up to what any process has committed by now. Raises: BackendError."""
-        version, *size = await self.read(lambda connection: connection.execute(STATE).fetchone())
-        self._publish(version, IndexSize(*size))
+        self._publish(*await self.read(lambda connection: connection.execute(STATE).fetchone()))
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)
@@ -190,14 +185,13 @@ class Database:
                 user.close_connection()
 
     def _observe(self, follower: Callable[[sqlite3.Connection], None], connection: sqlite3.Connection) -> None:
-        version, *size = connection.execute(STATE).fetchone()
-        self._publish(version, IndexSize(*size))
+        self._publish(*connection.execute(STATE).fetchone())
         follower(connection)
 
-    def _publish(self, stored: int, size: IndexSize) -> None:
-        """Keep the file's version, which starts again when the file is replaced."""
+    def _publish(self, stored: int, documents: int, collections: int) -> None:
+        """Keep the file's version, which starts again when the file is replaced, and its size."""
         if self.file.mark is not None:
-            self.file.mark.note(size)
+            self.file.mark.note(IndexSize(documents, collections))
         with self._version_lock:
             if self._generation != self.file.generation:
                 self._generation = self.file.generation

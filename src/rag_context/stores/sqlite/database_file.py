@@ -178,10 +178,7 @@ class DatabaseFile:
             )
 
     def save_log(self, connections: Sequence[sqlite3.Connection]) -> None:
-        """Write what a removed log holds to the database; the caller then closes all connections, which leave the log.
-
-        Args:
-            connections: all open ones of this file, none in use.
+        """Write what a removed log holds to the database; the caller then closes all connections, none in use.
 
         Raises: BackendUnavailableError (another process reads from the log; try again).
         """
@@ -356,8 +353,8 @@ class DatabaseFile:
         self.epoch += 1
 
 
-class Reader:
-    """One thread's connection, which cannot write: opened by the first use, and again after the file was replaced."""
+class FileUser:
+    """One thread's connection: opened by the first use, and again after the file was replaced."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
@@ -365,23 +362,36 @@ class Reader:
         """Held while the connection is used. Who holds it may close the connection from another thread."""
         self.open_connection: sqlite3.Connection | None = None
         self._epoch = -1
-        self._frozen: Stamp | None = None
-        self._is_kept = True
 
     def connection(self) -> sqlite3.Connection:
         """The connection. Raises: BackendError, sqlite3.Error, OSError."""
-        connection = self.open_connection
-        if connection is None or not self.is_current():
+        if self.open_connection is None or self._epoch != self._file.epoch:
             self.close_connection()
             self._epoch = self._file.epoch
-            connection, self._frozen = self._file.open_reader()
-            self.open_connection = connection
-            self._is_kept = self._frozen is not None or self._file.can_be_kept()
-        return connection
+            self.open_connection = self._open()
+        return self.open_connection
 
-    def is_current(self) -> bool:
-        """Whether the next use needs no new connection."""
-        return self.open_connection is not None and self._epoch == self._file.epoch
+    def close_connection(self) -> None:
+        connection, self.open_connection = self.open_connection, None
+        if connection is not None:
+            connection.close()
+
+    def _open(self) -> sqlite3.Connection:
+        raise NotImplementedError
+
+
+class Reader(FileUser):
+    """A connection that cannot write."""
+
+    def __init__(self, file: DatabaseFile) -> None:
+        super().__init__(file)
+        self._frozen: Stamp | None = None
+        self._is_kept = True
+
+    def _open(self) -> sqlite3.Connection:
+        connection, self._frozen = self._file.open_reader()
+        self._is_kept = self._frozen is not None or self._file.can_be_kept()
+        return connection
 
     def is_intact(self) -> bool:
         if self._frozen is None or self._frozen == _stamp_of(self._file.path):
@@ -393,11 +403,6 @@ class Reader:
         """Nothing is read for now."""
         if not self._is_kept:
             self.close_connection()
-
-    def close_connection(self) -> None:
-        connection, self.open_connection = self.open_connection, None
-        if connection is not None:
-            connection.close()
 
 
 def checked_file(path: Path, *, is_marked: bool = True) -> DatabaseFile:

@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 
 from rag_context.errors import BackendError, BackendTimeoutError, BackendUnavailableError
 from rag_context.stores.sqlite import faults
-from rag_context.stores.sqlite.database_file import LEAST_FREE_BYTES, DatabaseFile
-from rag_context.stores.sqlite.mark import IndexSize
+from rag_context.stores.sqlite.database_file import LEAST_FREE_BYTES, DatabaseFile, FileUser
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], Any]
@@ -43,20 +42,16 @@ class _WriteRequest:
     error: Exception | None = None
 
 
-class Writer:
-    """Queues changes and commits them in groups.
+class Writer(FileUser):
+    """Queues changes and commits them in groups; waits so long for other processes that write.
 
-    Args:
-        file: where to.
-        publish: called with the index's version and size after each commit, before its callers get their results.
-        lock_timeout_s: how long to wait for other processes that write.
-        erase_after_s: by when deleted content is erased from the log.
+    `publish` is called with the index's version and size after each commit, before its callers get their results.
     """
 
     def __init__(
-        self, file: DatabaseFile, publish: Callable[[int, IndexSize], None], lock_timeout_s: float, erase_after_s: float
+        self, file: DatabaseFile, publish: Callable[[int, int, int], None], lock_timeout_s: float, erase_after_s: float
     ) -> None:
-        self._file = file
+        super().__init__(file)
         self._publish = publish
         self._lock_timeout_s = lock_timeout_s
         # Three attempts: while a connection reads from the log, it cannot be emptied.
@@ -65,10 +60,6 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._turns = asyncio.Semaphore(GROUP)
         self._requests: queue.SimpleQueue[Sequence[_WriteRequest] | None] = queue.SimpleQueue()
-        self.lock = threading.Lock()
-        """Held while the connection is used. Who holds it may close the connection from another thread."""
-        self.open_connection: sqlite3.Connection | None = None
-        self._epoch = -1
         self._closing = False
         self._was_rejected = False
         """Whether the file rejected a write, and has not accepted one of `PROBE_BYTES` since."""
@@ -172,7 +163,7 @@ class Writer:
             for request in batch:
                 self._attempt(connection, request)
             # Before the commit: after it another process may already have written, and its version is not this one.
-            version, *size = connection.execute(STATE).fetchone()
+            state = connection.execute(STATE).fetchone()
             connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to the callers)
             self._recover(error)
@@ -192,7 +183,7 @@ class Writer:
                 request.error = ours
             return
         # Before the callers get their results: a search after its own write must not find a cached answer of before.
-        self._publish(version, IndexSize(*size))
+        self._publish(*state)
 
     def _attempt(self, connection: sqlite3.Connection, request: _WriteRequest) -> None:
         """Run one request; raises only what ended the whole transaction (no space, a broken disk)."""
@@ -232,11 +223,10 @@ class Writer:
         """The connection; a new one if the file was replaced, because writes to a removed file are lost."""
         self._file.notice_replacement()
         self._file.damage.require_none()
-        if self.open_connection is None or self._epoch != self._file.epoch:
-            self.close_connection()
-            self._epoch = self._file.epoch
-            self.open_connection = self._file.writer()
-        return self.open_connection
+        return self.connection()
+
+    def _open(self) -> sqlite3.Connection:
+        return self._file.writer()
 
     def _recover(self, error: Exception) -> None:
         connection = self.open_connection
@@ -248,11 +238,6 @@ class Writer:
         # A transaction that cannot be rolled back would swallow the next batch; closing the connection ends it.
         if faults.breaks_connection(error) or connection.in_transaction:
             self.close_connection()
-
-    def close_connection(self) -> None:
-        if self.open_connection is not None:
-            self.open_connection.close()
-            self.open_connection = None
 
 
 def _probe(value: str, connection: sqlite3.Connection) -> None:

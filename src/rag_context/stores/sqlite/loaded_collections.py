@@ -83,14 +83,9 @@ class CollectionTerms:
     def scores(
         self, query: str, view: CollectionView, matching: Mask, limit: int, also: Sequence[str]
     ) -> dict[str, KeywordScore]:
-        """The scores of the best `limit` entries that hold a term of `query` and match, equal ones by id.
+        """The scores of the best `limit` entries that hold a term of `query` and match; those of `also` too.
 
-        Args:
-            query: the text of the query.
-            view: the collection's entries.
-            matching: `(n,)`, which of them a filter lets through; the statistics of terms are theirs.
-            limit: how many.
-            also: ids of entries that are scored too if they hold a term.
+        The statistics of terms are those of the entries `matching` (`(n,)`).
         """
         bm25, shares = np.zeros(len(view.ids)), np.zeros(len(view.ids))
         with self._lock:

@@ -370,19 +370,10 @@ def _are_tags(stored: str) -> bool:
 def turns_around(
     rows: Rows, documents: DocumentColumns, document_of: NDArray[np.int32], positions: NDArray[np.int32], live: Mask
 ) -> tuple[Rows, Rows]:
-    """The last chunk of the turn before, and the first of the turn after, of some rows.
+    """The last chunk of the turn before, and the first of the turn after, of `rows` `(m,)` in conversations.
 
-    Turns follow each other in the order in which their documents were stored first.
-
-    Args:
-        rows: `(m,)` of chunks whose documents belong to a conversation.
-        documents: the documents.
-        document_of: `(n,)`, the document of every chunk.
-        positions: `(n,)`, the position of every chunk in its document.
-        live: `(n,)`, which chunks are not deleted.
-
-    Returns:
-        two arrays `(m,)` of rows, -1 where there is none.
+    Turns follow each other in the order in which their documents were stored first. Document, position and whether it
+    is live are given of every chunk, `(n,)`. Returns two arrays `(m,)` of rows, -1 where there is none.
     """
     conversations, keys = documents.conversations(), documents.keys()
     conversation_of = conversations[document_of[rows]]

@@ -201,15 +201,7 @@ class Statistics:
     def of(
         cls, lengths: NDArray[np.int32], live: Mask | None, is_conversation: Mask, chunks: int, average_length: float
     ) -> "Statistics":
-        """Computed once for each state of the index.
-
-        Args:
-            lengths: `(n,)`, number of terms.
-            live: `(n,)`, which rows count; None: all.
-            is_conversation: `(n,)`, which rows are turns of conversations.
-            chunks: how many rows count.
-            average_length: of these.
-        """
+        """Computed once for each state of the index, from arrays `(n,)`; `chunks` is how many rows count."""
         messages = text.profile_for(CHAT, average_length)
         k1 = np.where(is_conversation, messages.k1, text.PROSE.k1)
         b = np.where(is_conversation, messages.b, text.PROSE.b)
@@ -288,14 +280,10 @@ def scores_of_all(query: str, postings: Postings, statistics: Statistics) -> Key
 def scores_of_groups(
     query: str, postings: Postings, chunks: int, groups: NDArray[np.intp], lengths: NDArray[np.int32]
 ) -> Floats:
-    """`text.conversation_bm25` of groups of rows.
+    """`text.conversation_bm25` of groups of rows; `chunks` is how many rows count.
 
-    Args:
-        query: the query.
-        postings: the terms of the rows.
-        chunks: how many rows count.
-        groups: `(n,)`, the number of each row's group, from 1; 0 for rows of other groups.
-        lengths: `(n,)`, how many terms each row has; 0 where it does not count.
+    `groups` `(n,)` has the number of each row's group, from 1, and 0 for rows of other groups; `lengths` `(n,)` how
+    many terms each row has, and 0 where it does not count.
     """
     sizes = np.bincount(groups, weights=lengths.astype(np.float64))
     counted = Counter(text.query_terms(query))

@@ -233,8 +233,7 @@ class _Block:
 class Vectors:
     """A growing and shrinking `(n, dim)` matrix, searched by cosine. Its owner prevents reads while it changes.
 
-    Args:
-        expected: how many rows will be appended, so that too many are never held in float32.
+    With the number of rows `expected`, too many are never held in float32.
     """
 
     def __init__(self, expected: int = 0) -> None:
@@ -292,11 +291,8 @@ class Vectors:
     def nearest(self, query: Vector, limit: int, among: Mask | None, read: ReadRows) -> tuple[Vector, Rows]:
         """The exact cosines and rows of the best `limit`, and of all that equal the last of them; rows ascend.
 
-        Args:
-            query: `(dim,) float32`, contiguous.
-            limit: how many.
-            among: `(n,)`, the rows that count; None: all.
-            read: the vectors of rows, if they are not in memory.
+        Of the rows `among` (`(n,)`; None: of all), to `query` (`(dim,) float32`, contiguous); `read` is for vectors
+        that are not in memory.
         """
         rows = np.arange(self._size) if among is None else np.flatnonzero(among)
         if not len(rows):
