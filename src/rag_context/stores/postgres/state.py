@@ -165,10 +165,6 @@ class PostgresSnapshot:
     next_touched: float | None
     unfolded: int
 
-    @property
-    def fingerprint(self) -> str | None:
-        return fingerprint_of(self.model)
-
 
 @dataclass(frozen=True, slots=True)
 class TenantCounters:
@@ -243,29 +239,22 @@ class IndexState:
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
-        self._snapshot: PostgresSnapshot | None = None
+        self.snapshot: PostgresSnapshot | None = None
+        """The state as it was read last; None before that."""
         self._tenants: LRUCache[Tenant, tuple[int, TenantCounters]] = LRUCache(TENANTS)
-        self._version = 0
+        self.version = 0
+        """Grows with each change that this process knows of."""
         self._reading: asyncio.Task[PostgresSnapshot] | None = None
         self._next_read: asyncio.Task[PostgresSnapshot] | None = None
 
-    @property
-    def version(self) -> int:
-        return self._version
-
-    @property
-    def snapshot(self) -> PostgresSnapshot | None:
-        """The state as it was read last; None before that. No I/O."""
-        return self._snapshot
-
     async def current(self) -> PostgresSnapshot:
         """The state as it was read last, at most some hundred milliseconds ago. Raises: BackendError."""
-        return self._snapshot or await self.refresh()
+        return self.snapshot or await self.refresh()
 
     async def of_tenant(self, tenant: Tenant) -> TenantCounters:
         """The counters of a tenant, read again once this process knows of a change. Raises: BackendError."""
         await self.current()
-        version = self._version  # read before the query: a later change must not count as seen
+        version = self.version  # read before the query: a later change must not count as seen
         known = self._tenants.get(tenant)
         if known is None or known[0] != version:
             row = await self._database.fetchrow(_READ_TENANT, *map(stored, tenant.names))
@@ -355,7 +344,7 @@ class IndexState:
         try:
             await self.refresh()
         except BackendError:  # the change is made; the next read, some time, shows it
-            self._version += 1
+            self.version += 1
         return result
 
     async def _read_after(self, earlier: "asyncio.Task[PostgresSnapshot]") -> PostgresSnapshot:
@@ -366,11 +355,11 @@ class IndexState:
 
     async def _read(self) -> PostgresSnapshot:
         seen = await self._database.read(read_snapshot, Plan.EITHER)
-        last = self._snapshot
+        last = self.snapshot
         if last is None or (last.name, last.version) != (seen.name, seen.version):
             # A server that was set back has a smaller version than before; it is another state all the same.
-            self._version += max(seen.version - last.version, 1) if last is not None else 1
-        self._snapshot = seen
+            self.version += max(seen.version - last.version, 1) if last is not None else 1
+        self.snapshot = seen
         return seen
 
 

@@ -16,7 +16,14 @@ from rag_context.stores.postgres.connection import Connection, PostgresDatabase,
 from rag_context.stores.postgres.documents import PostgresDocuments
 from rag_context.stores.postgres.driver import Plan, is_missing_table, is_other_dimension
 from rag_context.stores.postgres.rows import REFERENCE_COLUMNS, condition, reference_from
-from rag_context.stores.postgres.state import FIRST_VECTOR, IndexState, PostgresSnapshot, model_of, try_read
+from rag_context.stores.postgres.state import (
+    FIRST_VECTOR,
+    IndexState,
+    PostgresSnapshot,
+    fingerprint_of,
+    model_of,
+    try_read,
+)
 from rag_context.stores.postgres.writer import dimension_of
 from rag_context.stores.sql_documents import Parameters
 
@@ -107,7 +114,7 @@ class PostgresVectors:
     @property
     def made_by(self) -> str | None:
         seen = self._state.snapshot
-        return None if seen is None else seen.fingerprint
+        return None if seen is None else fingerprint_of(seen.model)
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
         if limit < 1:

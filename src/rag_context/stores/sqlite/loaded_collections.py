@@ -83,7 +83,7 @@ class CollectionTerms:
     def scores(
         self, query: str, view: CollectionView, matching: Mask, limit: int, also: Sequence[str]
     ) -> dict[str, KeywordScore]:
-        """The scores of the best `limit` entries that hold a term of `query` and match; those of `also` too.
+        """Scores of the best `limit` entries that hold a term of `query` and match, equal ones by id; and of `also`.
 
         The statistics of terms are those of the entries `matching` (`(n,)`).
         """

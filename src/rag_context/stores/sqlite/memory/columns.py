@@ -142,9 +142,9 @@ class TagLists(Codes[str]):
 
 
 _TENANT, _TYPE, _SESSION, _SOURCE, _TAGS, _CONVERSATION, _FIRST_STATED = range(7)
-_STATED = range(_FIRST_STATED, _FIRST_STATED + len(STATED))
-_TEXTS = {"content_type": _TYPE, "session_id": _SESSION, **dict(zip(STATED, _STATED, strict=True))}
-"""The columns of texts that are compared as they are."""
+_COLUMN_OF = {"content_type": _TYPE, "session_id": _SESSION, "source": _SOURCE}
+_COLUMN_OF |= {name: column for column, name in enumerate(STATED, _FIRST_STATED)}
+"""The columns that filters compare by equality, by their names."""
 
 _FIRST_CAPACITY = 256
 
@@ -155,17 +155,15 @@ class DocumentColumns:
     """One row per document. A document that is written again keeps its row; its owner drops all rows to forget some."""
 
     def __init__(self) -> None:
-        self._numbers = np.empty((_STATED.stop, _FIRST_CAPACITY), dtype=np.int32)
+        self._codes: list[Codes[Any]] = [Codes() for _ in range(_FIRST_STATED + len(STATED))]
+        self._codes[_SOURCE] = self._sources = SourceCodes()
+        self._codes[_TAGS] = self._tags = TagLists()
+        self._numbers = np.empty((len(self._codes), _FIRST_CAPACITY), dtype=np.int32)
         self._keys = np.empty(_FIRST_CAPACITY, dtype=np.int64)
         self._shelved = np.empty(_FIRST_CAPACITY, dtype=np.int64)
         self._rows: dict[int, int] = {}
         self._ids: list[str] = []
         self._by_id: dict[str, int] = {}
-        self._tenants: Codes[tuple[str, str, str]] = Codes()
-        self._texts: dict[int, Codes[str | None]] = {field: Codes() for field in _TEXTS.values()}
-        self._conversations: Codes[tuple[tuple[str, str, str], str | None]] = Codes()
-        self._sources = SourceCodes()
-        self._tags = TagLists()
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -193,21 +191,10 @@ class DocumentColumns:
             more = max(capacity, len(self._ids) - capacity)
             self._numbers = np.pad(self._numbers, ((0, 0), (0, more)))
             self._keys, self._shelved = np.pad(self._keys, (0, more)), np.pad(self._shelved, (0, more))
-        numbers, at = self._numbers, np.array(rows, dtype=np.intp)
-        tenants = [(d.project, d.branch, d.path_hash) for d in documents]
-        numbers[_TENANT, at] = [self._tenants.number(tenant) for tenant in tenants]
-        numbers[_CONVERSATION, at] = [
-            self._conversations.number((tenant, d.thread)) for tenant, d in zip(tenants, documents, strict=True)
-        ]
-        for field, values in (
-            (_TYPE, [d.content_type for d in documents]),
-            (_SESSION, [d.session_id for d in documents]),
-            *zip(_STATED, zip(*(d.stated for d in documents), strict=True), strict=True),
-        ):
-            number = self._texts[field].number
-            numbers[field, at] = [number(value) for value in values]
-        numbers[_SOURCE, at] = [self._sources.number(d.source) for d in documents]
-        numbers[_TAGS, at] = [self._tags.number(d.tags) for d in documents]
+        at = np.array(rows, dtype=np.intp)
+        for field, values in enumerate(zip(*map(_by_column, documents), strict=True)):
+            number = self._codes[field].number
+            self._numbers[field, at] = [number(value) for value in values]
         self._keys[at] = [d.key for d in documents]
         self._shelved[at] = [d.shelved_at or 0 for d in documents]
 
@@ -227,22 +214,24 @@ class DocumentColumns:
         return self._ids[row]
 
     def content_type(self, row: int) -> str:
-        return self._texts[_TYPE].values[self._numbers[_TYPE, row]] or ""
+        kind: str = self._codes[_TYPE].values[self._numbers[_TYPE, row]]
+        return kind
 
     def thread(self, row: int) -> str | None:
         """The conversation of the document in a row, by the name it has within its tenant."""
-        code: int = self._numbers[_CONVERSATION, row]
-        return self._conversations.values[code][1]
+        _, thread = self._codes[_CONVERSATION].values[self._numbers[_CONVERSATION, row]]
+        return None if thread is None else str(thread)
 
     def tenants(self) -> NDArray[np.int32]:
         """`(n,)`, a number for the tenant of every document."""
         return self._numbers[_TENANT, : len(self._ids)]
 
     def tenant(self, number: int) -> tuple[str, str, str]:
-        return self._tenants.values[number]
+        names: tuple[str, str, str] = self._codes[_TENANT].values[number]
+        return names
 
     def of_type(self, content_type: str) -> Mask:
-        code = self._texts[_TYPE].find(content_type)
+        code = self._codes[_TYPE].find(content_type)
         mask: Mask = self._numbers[_TYPE, : len(self._ids)] == (-1 if code is None else code)
         return mask
 
@@ -256,36 +245,33 @@ class DocumentColumns:
 
     def conversation(self, tenant: tuple[str, str, str], thread: str) -> int | None:
         """The number of a conversation of a tenant; None if it is unknown."""
-        return self._conversations.find((tenant, thread))
+        return self._codes[_CONVERSATION].find((tenant, thread))
 
     def in_conversations(self, numbers: Sequence[int]) -> Mask:
         """`(n,)`, which documents belong to one of these conversations."""
-        return self._among(_CONVERSATION, len(self._conversations), np.array(numbers, dtype=np.int32))
+        return self._among(_CONVERSATION, np.array(numbers, dtype=np.int32))
 
     def matching(self, where: Filter) -> Mask | None:
         """`(n,)`, which documents `where` lets through; None if it lets all through. Times are those of chunks."""
         size = len(self._ids)
         masks: list[Mask] = []
-        equal: list[tuple[Any, int, object]] = [(self._tenants, _TENANT, where.tenant.names)]
-        for name, value in where.equal():
-            field = _TEXTS.get(name, _SOURCE)
-            equal.append((self._sources if field == _SOURCE else self._texts[field], field, value))
-        for codes, field, sought in equal:
-            number = codes.find(sought)
+        named = ((_COLUMN_OF[name], value) for name, value in where.equal())
+        for field, sought in ((_TENANT, where.tenant.names), *named):
+            number = self._codes[field].find(sought)
             if number is None:
                 return np.zeros(size, dtype=np.bool_)
             # With one value in the whole column, such as the only tenant, all rows match: no pass is needed.
-            if len(codes) > 1:
+            if len(self._codes[field]) > 1:
                 masks.append(self._numbers[field, :size] == number)
         if where.source_prefix:
-            masks.append(self._among(_SOURCE, len(self._sources), self._sources.starting_with(where.source_prefix)))
+            masks.append(self._among(_SOURCE, self._sources.starting_with(where.source_prefix)))
         if where.agents:
-            agents = self._texts[_TEXTS["agent"]]
+            agents = self._codes[_COLUMN_OF["agent"]]
             numbers = [number for agent in where.agents if (number := agents.find(agent)) is not None]
-            masks.append(self._among(_TEXTS["agent"], len(agents), np.array(numbers, dtype=np.int32)))
+            masks.append(self._among(_COLUMN_OF["agent"], np.array(numbers, dtype=np.int32)))
         if where.tags:
-            masks.append(self._among(_TAGS, len(self._tags), self._tags.with_all(where.tags)))
-        masks += [self._among(_TAGS, len(self._tags), self._tags.with_any(group)) for group in where.any_tags]
+            masks.append(self._among(_TAGS, self._tags.with_all(where.tags)))
+        masks += [self._among(_TAGS, self._tags.with_any(group)) for group in where.any_tags]
         without = [self._by_id[id_] for id_ in where.without_documents if id_ in self._by_id]
         if without:
             masks.append(np.ones(size, dtype=np.bool_))
@@ -302,21 +288,28 @@ class DocumentColumns:
         return copy
 
     def _stored(self, row: int) -> DocumentFields:
-        numbers = self._numbers[:, row]
-        kind, session, *stated = (codes.values[numbers[field]] for field, codes in self._texts.items())
-        project, branch, path_hash = self._tenants.values[numbers[_TENANT]]
-        source, tags = self._sources.values[numbers[_SOURCE]], self._tags.values[numbers[_TAGS]]
-        names = (project, branch, path_hash, kind or "", session or "", source, tags)
-        thread, shelved_at = self.thread(row), int(self._shelved[row])
-        return DocumentFields(int(self._keys[row]), self._ids[row], *names, thread, shelved_at, tuple(stated))
+        numbers = self._numbers[:, row].tolist()
+        tenant, kind, session, source, tags, (_, thread), *stated = (
+            codes.values[number] for codes, number in zip(self._codes, numbers, strict=True)
+        )
+        key, shelved_at = int(self._keys[row]), int(self._shelved[row])
+        described = (*tenant, kind, session, source, tags, thread, shelved_at)
+        return DocumentFields._make((key, self._ids[row], *described, tuple(stated)))
 
-    def _among(self, field: int, values: int, numbers: NDArray[np.int32]) -> Mask:
+    def _among(self, field: int, numbers: NDArray[np.int32]) -> Mask:
         # A table of all numbers and one gather: the cost does not depend on how many of them are allowed, such as the
         # thousands of sources below a prefix.
-        allowed = np.zeros(values, dtype=np.bool_)
+        allowed = np.zeros(len(self._codes[field]), dtype=np.bool_)
         allowed[numbers] = True
         mask: Mask = allowed[self._numbers[field, : len(self._ids)]]
         return mask
+
+
+def _by_column(document: DocumentFields) -> tuple[Hashable, ...]:
+    """The values of a document in the order of the columns."""
+    tenant = (document.project, document.branch, document.path_hash)
+    described = (document.content_type, document.session_id, document.source, document.tags)
+    return tenant, *described, (tenant, document.thread), *document.stated
 
 
 @dataclass(slots=True)
