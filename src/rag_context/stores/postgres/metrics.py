@@ -96,10 +96,7 @@ class PostgresMetrics:
         statement = f"""SELECT {", ".join(search_statistics.ERROR_COLUMNS)} FROM rag_context.errors
                         WHERE level = $1 ORDER BY timestamp DESC LIMIT $2"""  # noqa: S608
         rows = await self._database.fetch(statement, reports.ACCESS, limit)
-        return [
-            search_statistics.access_record([read_text(value) if isinstance(value, str) else value for value in row])
-            for row in rows
-        ]
+        return [search_statistics.access_record(read_row(row)) for row in rows]
 
     async def prune(self, before: datetime, accesses_before: datetime | None = None) -> int:
         async def pruned(connection: Connection) -> int:
