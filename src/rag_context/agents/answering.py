@@ -75,10 +75,7 @@ class HookAnswers:
         self._silent_projects = frozenset(self.silent_projects)
 
     async def answer(self, question: Mapping[str, Any], bound_s: float) -> HookReply:
-        """Answer within the time budget, else with nothing.
-
-        Raises: ValueError, TypeError, KeyError (no question of a hook).
-        """
+        """Answer within the time budget, else with nothing. Raises: ValueError, TypeError, KeyError (no question)."""
         call = read_call(question)
         if not self.is_enabled or call.is_subagent or not call.session_id:
             return _SILENCE

@@ -108,10 +108,7 @@ def read_call(question: Mapping[str, Any]) -> Call:
 
 
 def spoken(prompt: str) -> str:
-    """A prompt without blocks that this memory, another one or the client has put into it.
-
-    OpenCode puts what it is given on its command line in quotation marks: these words are the person's all the same.
-    """
+    """A prompt without blocks of memories or the client, and without the quotation marks of OpenCode's command line."""
     words = _INJECTED.words(prompt)[0]
     quoted = _QUOTED.fullmatch(words)
     return quoted[1] if quoted is not None else words

@@ -9,8 +9,8 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,14 +62,12 @@ class Digests:
         budget: int,
         *,
         silent_projects: Iterable[str] = (),
-        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._folder = data_dir / FOLDER
         self._documents = documents
         self._tokenizer = tokenizer
         self._budget = budget
         self._silent = frozenset(silent_projects)
-        self._now = now
         self._touched: set[str] = set()
         self._version = -1
         self._has_failed = False
@@ -142,7 +140,7 @@ class Digests:
 
     async def _write(self, tag: str) -> None:
         passages = await self._decided(tag) if self._has_digest(tag) else []
-        block = framed("session-start", passages, self._tokenizer, self._budget, now=self._now())
+        block = framed("session-start", passages, self._tokenizer, self._budget, now=utc_now())
         shown = {
             "project": tag,
             "passages": [
@@ -172,7 +170,7 @@ class Digests:
     async def _decided(self, tag: str) -> list[Shown]:
         found: dict[str, Around] = {}
         for period in PERIODS:
-            since = None if period is None else self._now() - period
+            since = None if period is None else utc_now() - period
             found |= {each.passage.chunk.id: each for each in await self._passages(Filter(tags=(tag,), since=since))}
             # In a thread: it reads many messages.
             quoted = await asyncio.to_thread(self._digest, list(found.values()))

@@ -32,10 +32,7 @@ UNKNOWN_PROJECT = f"{PROJECT_TAG}unknown"
 
 
 def project_tag(folder: str, remote: str = "") -> str:
-    """The tag of the project that a session ran in.
-
-    `folder` is empty where it is not known; a `remote` that records name counts if the folder is gone.
-    """
+    """The tag of the project of a session ("": unknown folder); a `remote` counts if the folder is gone."""
     path = Path(folder) if folder else None
     if remote and (path is None or not path.is_dir()) and (tag := tag_of_remote(remote)) is not None:
         return tag

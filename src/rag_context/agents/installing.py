@@ -193,10 +193,7 @@ class Installer:
             return changes
 
     def uninstall(self, client: Client, scopes: Sequence[Scope]) -> list[FileChange]:
-        """Remove what was written, in all projects that the manifest knows. Returns the changes.
-
-        Raises: ConfigurationError.
-        """
+        """Remove what was written, in all projects that the manifest knows. Raises: ConfigurationError."""
         with self._manifest():
             changes = self.planned_removal(client, scopes)
             for change in changes:

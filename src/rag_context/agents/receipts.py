@@ -4,6 +4,7 @@ Records hold no text: it is read from the index, so that what was deleted is sho
 """
 
 import asyncio
+from dataclasses import asdict
 
 from rag_context.api.handlers import performs
 from rag_context.api.maintenance import MAX_INJECTIONS, InjectedPassage, InjectionsRequest, InjectionsResponse
@@ -33,21 +34,9 @@ class Receipts:
 
 
 def _injected(record: Injection, passage: Passage | None) -> InjectedPassage:
-    return InjectedPassage.model_validate(
-        {
-            "at": record.at,
-            "session_id": record.session_id,
-            "client": record.client,
-            "event": record.event,
-            "project": record.project,
-            "subject": record.subject or None,
-            "shown": not record.reason,
-            "reason": record.reason or None,
-            "tokens": record.tokens,
-            "scores": dict(record.scores),
-            "document_id": record.document_id or None,
-            "title": None if passage is None else passage.title,
-            "source": None if passage is None else passage.source,
-            "content": None if passage is None else passage.chunk.text,
-        }
-    )
+    fields = {name: value for name, value in asdict(record).items() if name != "chunk_ids"}
+    fields |= {name: fields[name] or None for name in ("subject", "reason", "document_id")}
+    fields["shown"] = not record.reason
+    if passage is not None:
+        fields |= {"title": passage.title, "source": passage.source, "content": passage.chunk.text}
+    return InjectedPassage.model_validate(fields)

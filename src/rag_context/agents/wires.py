@@ -156,10 +156,7 @@ def _started(words: Sequence[str]) -> "subprocess.Popen[bytes]":
 
 
 def try_hook(hook: Hook, cwd: Path) -> float:
-    """Run a hook with a payload of no session and project. Returns: the milliseconds.
-
-    Raises: WireError (says what it did).
-    """
+    """Run a hook with a payload of no session and project. Returns: the milliseconds. Raises: WireError."""
     payload = json.dumps({"hook_event_name": hook.event, "cwd": str(cwd), TRIAL: True})
     began = time.monotonic()
     try:

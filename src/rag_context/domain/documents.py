@@ -236,10 +236,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Document(Described):
-    """A stored document. `content_hash` covers the content and what is returned with it, except its times.
-
-    `occurred_at` is when it was said or written.
-    """
+    """A stored document, said or written at `occurred_at`; `content_hash` covers what is returned, except times."""
 
     id: str
     tenant: Tenant

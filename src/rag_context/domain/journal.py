@@ -48,10 +48,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One document before and after a change; None where it was not stored.
-
-    `forgets`: a move to the trash leaves a tombstone, which indexing checks; one out of the trash takes it away.
-    """
+    """One document before and after a change; None where it was not stored. `forgets`: tombstones follow it."""
 
     before: Location | None
     after: Location | None
@@ -85,10 +82,7 @@ class Entry:
         return [place.id for place in places if place is not None]
 
     def may_be_undone(self, places: Mapping[str, Location]) -> bool:
-        """Whether undoing it leaves exactly what was before;
-
-        `places`: where the documents of `ids_of` are now, if stored.
-        """
+        """Whether undoing it leaves exactly what was before; `places`: where the documents of `ids_of` are now."""
         after = {move.after.id: move.after for move in self.moves if move.after is not None}
         if self.action in {Action.PIN, Action.KEEP} or len(after) < len(self.moves) or not self.moves:
             return False

@@ -104,10 +104,7 @@ def stated_message_times(content: str) -> tuple[MessageTime, ...]:
 
 
 def time_at(times: Sequence[MessageTime], start: int, end: int, otherwise: datetime) -> datetime:
-    """The time of the first message in `start..end` of a content with these times.
-
-    A stretch that begins inside a message has that message's time; `otherwise` where none is known.
-    """
+    """The time of the first message in `start..end`, of which the start may be inside; else `otherwise`."""
     row = bisect_right(times, start, key=lambda each: each.start) - 1
     if row >= 0:
         return times[row].at
@@ -128,10 +125,7 @@ def has_other_origin(document: DocumentInput, stored: Stored) -> bool:
 
 
 def has_other_time(document: DocumentInput, stored: Stored) -> bool:
-    """Whether an unchanged content comes with a time that replaces the stored one.
-
-    A file's time does so only if it is earlier: a copy, a checkout or a touch makes a later one, and writes nothing.
-    """
+    """Whether unchanged content brings a time that replaces the stored one; a file's only if it is earlier."""
     if document.occurred_at is None:
         return False
     if document.channel is Channel.FILE:

@@ -59,10 +59,7 @@ def new_record_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class SearchRecord(FilterFields):
-    """One search, as recorded for statistics, with what narrowed it.
-
-    Times in milliseconds; None where the answer is without a part.
-    """
+    """One search, as recorded for statistics, with what narrowed it; times in ms, None for parts that are missing."""
 
     timestamp: datetime
     request_id: str

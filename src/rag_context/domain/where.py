@@ -132,10 +132,7 @@ _ORDER = (clauses.Operator.GREATER, clauses.Operator.AT_LEAST, clauses.Operator.
 
 
 def parse(where: object) -> clauses.Clause:
-    """Read a filter: JSON as text, or what it was read into; None and `{}` let everything through.
-
-    Raises: InvalidInputError (it is malformed, or means nothing; names the operator or field at fault).
-    """
+    """Read a filter, of JSON or as text; None and `{}` let everything through. Raises: InvalidInputError."""
     value = _read(where) if isinstance(where, str) else where
     if value is None:
         return clauses.EVERYTHING

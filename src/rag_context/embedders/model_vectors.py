@@ -22,10 +22,7 @@ NORMS = (0.9, 1.1)
 
 
 def checked(vectors: Matrix, dimension: int) -> Matrix:
-    """Return `(n, dimension) float32` with every norm in `NORMS`: the array itself where nothing had to change.
-
-    Raises: BackendDataError (the dimension is another, a value is not finite, or a vector is zero).
-    """
+    """`(n, dimension) float32` with norms in `NORMS`: the array itself if it is. Raises: BackendDataError."""
     if vectors.ndim != 2 or vectors.shape[1] != dimension:
         raise BackendDataError(
             COMPONENT,

@@ -90,10 +90,7 @@ class OnnxModel:
         self._cut_before = False
 
     def embed(self, text: str) -> Vector:
-        """Embed one text, cut to the window: `(dim,) float32`. Any thread may call this.
-
-        Raises: BackendRejectedError.
-        """
+        """Embed one text, cut to the window: `(dim,) float32`, from any thread. Raises: BackendRejectedError."""
         ids, cut = self.tokenizer.encode(text, self.model.window)
         if cut and not self._cut_before:
             self._cut_before = True

@@ -110,11 +110,7 @@ class OpenAIEmbedder:
 
     @property
     def model(self) -> EmbeddingModel:
-        """The server's model, as it was last confirmed.
-
-        Raises: BackendStartingError (it is being connected or loaded), BackendUnavailableError (says why and what to
-        do).
-        """
+        """The server's model, as last confirmed. Raises: BackendStartingError, BackendUnavailableError (says why)."""
         if self._closed:
             raise BackendUnavailableError(COMPONENT, "the embedder is closed")
         if self._served.model is not None:

@@ -132,10 +132,7 @@ _REPLY: TypeAdapter[list[_Score] | _Results] = TypeAdapter(list[_Score] | _Resul
 
 
 class RerankServer:
-    """`/rerank` of one server, in the form of Cohere (Jina, vLLM, llama.cpp, Infinity) or of TEI.
-
-    Raises: ConfigurationError.
-    """
+    """`/rerank` of one server, as Cohere (Jina, vLLM, llama.cpp, Infinity) or TEI. Raises: ConfigurationError."""
 
     def __init__(self, url: str, *, model: str, api_key: str | None, api: Api, timeout_s: float) -> None:
         version = "v1" if api == "cohere" else ""

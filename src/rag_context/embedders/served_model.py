@@ -77,10 +77,7 @@ class EmbeddingApi:
         self._fields = {} if encoding_format is None else {"encoding_format": encoding_format}
 
     async def embed(self, texts: Sequence[str], dimension: int = MOST_DIMENSIONS) -> Embedded:
-        """The server's vectors of these texts, in their order, of at most `dimension` numbers; more is not read.
-
-        Raises: BackendError (the class of the error tells whether a retry may help).
-        """
+        """The server's vectors of texts in their order, of at most `dimension` numbers. Raises: BackendError."""
         # Some servers reject an empty text; a space is as empty to every model.
         fields = {"input": [text or " " for text in texts], **self._fields}
         reply = await self._http.post(fields, BODY_BYTES + len(texts) * dimension * NUMBER_BYTES)
@@ -173,10 +170,7 @@ class ServedModel:
             self.doubt()
 
     async def confirm(self, since: float = -math.inf) -> EmbeddingModel:
-        """The model, confirmed not earlier than `since`; without doubt, any earlier confirmation counts.
-
-        Raises: BackendError (the server is unavailable, or has another model than the configured one).
-        """
+        """The model, confirmed not earlier than `since`; if not in doubt, ever. Raises: BackendError."""
         while self._known is None or self._confirmed_at is None or self._confirmed_at < since:
             # In a loop: the probe of others that was joined may have begun before `since`.
             await self._probes.join(int(self._clock() / SHARED_S), self._embed_probe)

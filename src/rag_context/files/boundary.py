@@ -61,9 +61,6 @@ def check_reach(path: Path, folders: Sequence[Path]) -> None:
 
 
 def workspace(started_in: Path, home: Path) -> list[Path]:
-    """The folder in which a client started this process; none where it holds the home folder.
-
-    Programs with windows start their servers in `/` or in the home folder, which are no workspace.
-    """
+    """The folder in which a client started this process; none where it holds the home folder, as with desktops."""
     folder = started_in.resolve()
     return [] if home.resolve().is_relative_to(folder) else [folder]

@@ -48,10 +48,7 @@ logger = logging.getLogger(__name__)
 
 
 class FileTimes:
-    """When files were written: last committed, where they are what was committed, else last changed.
-
-    Every repository is read once, when its first file comes. Threads may share one.
-    """
+    """When files were written: last committed, else last changed. Reads each repository once; threads may share one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -141,9 +138,7 @@ class _Repository:
         return whole
 
 
-def printed_by_git(
-    git: str, root: Path, arguments: Sequence[str], *, timeout_s: float = GIT_S, most: int = MAX_BYTES
-) -> bytes:
+def printed_by_git(git: str, root: Path, arguments: Sequence[str], *, timeout_s: float = GIT_S) -> bytes:
     """What Git prints about a repository that may be anyone's, as far as it comes in time; empty if it fails."""
     try:
         process = subprocess.Popen(  # noqa: S603  (Git itself, with arguments of ours)
@@ -159,7 +154,7 @@ def printed_by_git(
     timer.start()
     with process:
         assert process.stdout is not None  # noqa: S101  (a pipe)
-        printed = process.stdout.read(most)
+        printed = process.stdout.read(MAX_BYTES)
         process.kill()
         timer.cancel()
     return printed

@@ -74,10 +74,7 @@ class FolderSync:
     racy_ns: int = RACY_NS
 
     async def run(self, roots: Sequence[Root]) -> frozenset[Path]:
-        """Bring everything in step; returns the files that were rejected for a temporary reason.
-
-        Raises: BackendError (acknowledged documents are stored, and the next run skips them).
-        """
+        """Bring everything in step; returns files that were rejected for a temporary reason. Raises: BackendError."""
         one = _Pass(self)
         found = chain.from_iterable(walk(root, self.settings.generated) for root in roots)
         await one.send(self._except_own(found, [root.path for root in roots]))

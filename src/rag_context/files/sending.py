@@ -81,10 +81,7 @@ def sliced(lines: Sequence[BulkLine]) -> Iterator[tuple[int, Sequence[BulkLine]]
 
 
 class VersionOrder:
-    """The order of parts that are indexed at the same time: each waits for earlier ones with a source in common.
-
-    So several versions of a document are stored in the order in which they were read.
-    """
+    """The order of parts that are indexed together: each waits for earlier ones with a source in common."""
 
     def __init__(self) -> None:
         self._last: dict[str, asyncio.Future[Any]] = {}

@@ -144,10 +144,7 @@ def find_files(paths: Iterable[Path], generated: Generated | None = None) -> Ite
 
 
 def walk(root: Root, generated: Generated | None = None) -> Iterator[Found | Rejected]:
-    """The files of one root; a file that is named itself is returned even if an ignore file names it.
-
-    Folders of vendored code that `generated` recognises are left out below the root.
-    """
+    """The files of one root but vendored code; a file that is named itself is returned even if it is ignored."""
     try:
         mode = root.path.stat().st_mode
     except OSError as error:

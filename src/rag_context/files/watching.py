@@ -160,10 +160,7 @@ def _identity_of(root: Path) -> _Identity | None:
 
 @dataclass
 class Follower:
-    """Keeps the index in step with files and folders until stopped.
-
-    `open_sync` is called again after the connection was lost; a rejected file is read again after `retry_s`.
-    """
+    """Keeps the index in step with files and folders until stopped, over connections that are lost."""
 
     roots: Sequence[Path]
     open_sync: OpenSync
@@ -175,10 +172,7 @@ class Follower:
     """The changed paths, by root."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop` is set; changes that were noticed before are indexed.
-
-        Raises: ConfigurationError, BackendError (unavailable at the end; the next run indexes the missed changes).
-        """
+        """Run until `stop` is set; changes before it are indexed. Raises: ConfigurationError, BackendError."""
         changed = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as group:

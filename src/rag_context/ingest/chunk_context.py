@@ -154,10 +154,7 @@ def about(metadata: Metadata) -> str:
 
 
 def with_about(context: str, summary: str, tokenizer: Tokenizer, budget: int) -> str:
-    """The context of a file's first chunk with the file's summary and tags.
-
-    It is embedded as far as `budget` tokens allow, and matched anyway.
-    """
+    """The context of a file's first chunk with summary and tags, embedded as far as `budget` tokens allow."""
     if not summary:
         return context
     embedded = min(budget, ABOUT_TOKENS)

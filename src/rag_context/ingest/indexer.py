@@ -69,7 +69,6 @@ class Indexer:
         try_write: Callable[[], Awaitable[None]] | None = None,
         outline: Outline = marks,
         ahead: Ahead | None = None,
-        clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._embedder = embedder
@@ -85,7 +84,6 @@ class Indexer:
         self._try_write = try_write
         self._is_refused = False
         """Whether the store rejected a write, and no attempt has succeeded since."""
-        self._clock = clock
         self._unfinished = UnfinishedVectors()
         self._cut: set[int] = set()
         """Pending versions that were cut here for a window: hashes of id, content hash and window."""
@@ -99,10 +97,7 @@ class Indexer:
         at_least_s: float = 0.0,
         defer_vectors: bool = False,
     ) -> Receipt:
-        """Store a document; it is findable, and safe, when this returns. Arguments as those of `Submission`.
-
-        Raises: InvalidInputError (secrets, where those are rejected), BackendError (nothing has changed).
-        """
+        """Store a document, findable and safe when this returns. Raises: InvalidInputError (secrets), BackendError."""
         (result,) = await self.index_all([Submission(document, reuse_from, defer_vectors)], at_least_s=at_least_s)
         if isinstance(result, Exception):
             raise result
@@ -116,7 +111,7 @@ class Indexer:
         `at_least_s`: how long they may wait for their vectors where that is longer than the policy says.
         """
         timeout_s = max(self._policy.timeout_s, at_least_s)
-        deadline = Deadline.after(timeout_s, self._clock)
+        deadline = Deadline.after(timeout_s, time.monotonic)
         identified = await self._preparation.identified(submissions)
         results: list[Receipt | Exception | None] = [
             each if isinstance(each, Exception) else None for each in identified
@@ -136,10 +131,7 @@ class Indexer:
         return [result for result in results if result is not None]
 
     async def complete(self, id_: str) -> bool:
-        """Embed a pending document; False where it was changed meanwhile, or another server completes it.
-
-        Raises: BackendError (the embedder or the store failed; the document stays pending).
-        """
+        """Embed a pending document; False where it was changed, or another server does it. Raises: BackendError."""
         with span("index.complete"):
             return await self._complete(id_, retrying)
 
@@ -263,7 +255,7 @@ class Indexer:
                 entry.window = each.window
         entries = [entry for entry in entries if entry.document is not None]
         timeout_s = max(deadline.remaining_s, least_s)  # the time for chunking does not count against the embedder
-        await self._embed(entries, Deadline.after(timeout_s, self._clock))
+        await self._embed(entries, Deadline.after(timeout_s, time.monotonic))
         with span("index.write", {"rag.chunks": sum(len(entry.chunks) for entry in entries)}):
             await self._write(entries)
         if len(self._cut) > MOST_CUT:
@@ -374,7 +366,7 @@ class Indexer:
         try:
             made_by = self._embedder.model.fingerprint
             vectors = await self._stored_vectors.of(texts, (id_,), made_by) if self._stored_vectors else {}
-            await self._texts.add(texts, vectors, Deadline.after(SLICE_S, self._clock))
+            await self._texts.add(texts, vectors, Deadline.after(SLICE_S, time.monotonic))
             return stacked(texts, vectors), made_by
         except (BackendError, KeyError):  # a text that was not embedded in time
             return None, None

@@ -11,7 +11,7 @@ import logging
 import pickle
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -39,11 +39,8 @@ ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "
 """The environment of a process: it is one of as many as there are cores, and threads of its own map much memory."""
 
 
-class PreparingProcesses:
-    """At most `workers` processes, which start with the first task and end once none comes. A context manager.
-
-    `module` is the one whose `run` serves tasks (`serve`, with a way to load tokenizers).
-    """
+class PreparingProcesses(AbstractContextManager["PreparingProcesses"]):
+    """At most `workers` processes, which run `module`, start with the first task and end once none comes."""
 
     def __init__(
         self, module: str, *, workers: int, limits: ProcessLimits = LIMITS, kept_idle_s: float = KEPT_IDLE_S
@@ -53,9 +50,6 @@ class PreparingProcesses:
         self._processes = WorkerProcesses(module, limits, workers=workers, environment=ENVIRONMENT)
         # Threads wait for a process that answers, and never for one that is free: others need them too.
         self._turns = asyncio.Semaphore(workers)
-
-    def __enter__(self) -> "PreparingProcesses":
-        return self
 
     def __exit__(self, *_exc: object) -> None:
         if self._resting is not None:

@@ -53,10 +53,7 @@ class Reconciler:
         self._suspects[document_id] = COMPARISONS_OF_A_SUSPECT
 
     async def differ(self) -> bool:
-        """Whether the number of vectors is wrong: a cheap test, which does not prove that the stores agree.
-
-        Orphaned vectors that a comparison has found do not count.
-        """
+        """Whether the number of vectors is wrong, known orphans aside; a cheap test, which proves nothing."""
         counts = await self._documents.counts()
         surplus = await self._vectors.count() - counts.vectors
         # A document that is changed or deleted meanwhile has lost nothing.

@@ -222,10 +222,7 @@ def _moved(times: Sequence[MessageTime], content: str, redacted: str) -> tuple[M
 
 
 def redact(content: str) -> Redacted:
-    """Replace each secret in `content` by `[REDACTED:kind]`.
-
-    Where zero-width characters or percent-encoding hide a secret, they are removed from the whole text too.
-    """
+    """Replace each secret in `content` by `[REDACTED:kind]`, and remove the characters everywhere that hide one."""
     redacted = _redacted(content)
     # Most texts end here: the second pass is for those that may hide something.
     if _HIDING.search(content) is None:

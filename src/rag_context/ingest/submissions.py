@@ -86,11 +86,7 @@ class Submission:
         return self.defer_vectors and not self.reuse_from
 
     def added_by(self, key: str) -> "Submission":
-        """The same document under an id of the key's own, so that it takes no other's place.
-
-        Raises:
-            ForbiddenError: it shall take one, or be stored though it was forgotten.
-        """
+        """The same document under an id of the key's own, so that it takes no other's place. Raises: ForbiddenError."""
         if self.revision.supersedes or self.revision.is_forced:
             raise ForbiddenError("This API key may add, but not change or delete: `supersedes` and `force` do")
         return replace(self, document=replace(self.document, id_space=key))

@@ -130,8 +130,8 @@ class UnfinishedVectors:
     too many, the least recently used are dropped and embedded again.
     """
 
-    def __init__(self, max_bytes: int = UNFINISHED_BYTES) -> None:
-        self._kept: LRUCache[str, tuple[str, dict[str, Vector]]] = LRUCache(max_bytes, getsizeof=_size)
+    def __init__(self) -> None:
+        self._kept: LRUCache[str, tuple[str, dict[str, Vector]]] = LRUCache(UNFINISHED_BYTES, getsizeof=_size)
 
     def __contains__(self, document_id: str) -> bool:
         return document_id in self._kept

@@ -47,10 +47,7 @@ class GenerationRegistry(Protocol):
         """An inactive generation that may exist; while a run is under way, the one that it builds."""
 
     async def begin_run(self, run: Rebuild, generation: int, inactive_generation: int | None) -> bool:
-        """Record a run, in place of another one, and the generation that it builds.
-
-        False, and no change, where `inactive_generation` is not what is recorded: another process was faster.
-        """
+        """Record a run and the generation that it builds; False where another `inactive_generation` is recorded."""
 
     async def touch_run(self, made_by: str, touched: float) -> None:
         """Record progress of the run of the model `made_by`, if it is still under way."""
@@ -62,10 +59,7 @@ class GenerationRegistry(Protocol):
         """Record that this inactive generation was removed, unless another one is recorded or a run is under way."""
 
     async def end_run(self, made_by: str, generation: int) -> bool:
-        """Make this generation the active one and record its model, in one step; the previous one becomes inactive.
-
-        False, and no change, where no run of the model `made_by` is under way that builds it.
-        """
+        """Make this generation and its model the active one in one step; False where no run of that builds it."""
 
 
 def _active(
@@ -140,7 +134,6 @@ class GenerationRebuilder:
     registry: GenerationRegistry
     vectors: VectorGenerations
     _: KW_ONLY
-    now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -167,10 +160,7 @@ class GenerationRebuilder:
         return None
 
     async def begin(self, model: EmbeddingModel) -> bool:
-        """Begin a run for `model`, in place of an earlier one; False where another process has begun one of this model.
-
-        Raises: ForeignDataError (the vectors are kept where another program keeps something too; nothing was changed).
-        """
+        """Begin a run for `model`; False where another process has begun one. Raises: ForeignDataError."""
         while True:
             generation = await self.vectors.follow()
             inactive_generation = await self.registry.inactive_generation()
@@ -182,7 +172,7 @@ class GenerationRebuilder:
             # Two runs never share a number: a process may remove an old generation late.
             new = await self._unused(max(generation, inactive_generation or 0) + 1)
             # A compare-and-swap: where another process was faster, all is read again.
-            if await self.registry.begin_run(Rebuild(model, self.now()), new, inactive_generation):
+            if await self.registry.begin_run(Rebuild(model, time.time()), new, inactive_generation):
                 break
         self.vectors.next = self.vectors.of(new)
         # Recorded before it exists: what a crash leaves behind is known and can be removed.
@@ -230,7 +220,7 @@ class GenerationRebuilder:
         # Not for every document: it is a write to the document store.
         if self.clock() - self._touched >= TOUCH_S:
             self._touched = self.clock()
-            await self.registry.touch_run(run.model.fingerprint, self.now())
+            await self.registry.touch_run(run.model.fingerprint, time.time())
         return True
 
     async def switch(self, made_by: str, without: Collection[str]) -> bool:

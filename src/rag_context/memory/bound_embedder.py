@@ -91,10 +91,7 @@ class BoundEmbedder:
         return recorded
 
     async def _calibrated(self, recorded: EmbeddingModel) -> EmbeddingModel:
-        """The record, with a calibration by sample texts where the model of the index has none of its own.
-
-        No text of the index: all tenants share the model, and none may move the relevances of another.
-        """
+        """The record, with a calibration by texts of no tenant where the index's model has none of its own."""
         embedder = self._former or self.inner
         if embedder.model.calibration.is_measured or not same_vectors(embedder.model, recorded):
             return recorded

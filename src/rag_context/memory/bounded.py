@@ -299,10 +299,7 @@ async def known_to_key(documents: DocumentStore, result: Receipt | Exception) ->
 def within_bounds(
     operation: Operation[Any, Any], run: Handler, performers: Callable[[Bounds], Mapping[str, Handler]]
 ) -> Handler:
-    """What performs an operation within the bounds of its caller, and records who changes something or may not.
-
-    `performers` does those of `Reach.DOCUMENTS`.
-    """
+    """What performs an operation within its caller's bounds, and records it; `performers` are for documents."""
 
     async def kept_within(request: Any, context: CallContext) -> WireResponse:
         bounds = context.caller.bounds

@@ -173,11 +173,7 @@ class Changes:
 
     @performs(memory.FORGET)
     async def forget(self, request: api.ForgetRequest) -> api.ForgetResponse:
-        """Move documents to the trash, or remove them for good, or say which ones.
-
-        Raises: InvalidInputError (a purge of many without `confirm`), ConflictError (one was changed meanwhile),
-        BackendError.
-        """
+        """Move documents to the trash, remove or list them. Raises: InvalidInputError, ConflictError, BackendError."""
         request = await self._tenants.resolved(request)
         tenant, name = tenant_of(request), next(each for each in request.exactly_one_of if getattr(request, each))
         shelves = (None, Shelf.SUPERSEDED, Shelf.TRASH) if request.purge else (None, Shelf.SUPERSEDED)

@@ -94,10 +94,7 @@ TOGETHER = 32
 async def ids_to_delete(
     request: stored_documents.DeleteRequest, documents: DocumentStore, redactor: Redactor
 ) -> list[str]:
-    """Ids of the documents that a deletion selects, oldest first.
-
-    Raises: InvalidInputError (they are many, and the request does not set `confirm`), BackendError.
-    """
+    """Ids of the documents that a deletion selects, oldest first. Raises: InvalidInputError (many), BackendError."""
     tenant = tenant_of(request)
     if request.document_id is None:
         where = Filter(tenant, source=request.source, session_id=request.session_id)

@@ -24,10 +24,7 @@ class IndexingProgress:
         self._moved_at = 0.0
 
     def vector_problem(self, counts: Counts | None, problem: str | None) -> str | None:
-        """Why vectors stay missing; None if embedding makes progress. `problem`:
-
-        why some could not be embedded last time.
-        """
+        """Why vectors stay missing; None if embedding makes progress. `problem`: of the last attempt."""
         if counts is None:
             return None
         last, self._last = self._last, counts

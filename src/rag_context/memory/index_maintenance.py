@@ -78,10 +78,7 @@ class Audit:
         self._auditor = auditor
 
     async def examine(self, thoroughness: Thoroughness) -> IntegrityReport:
-        """Find what is wrong. An index that is too damaged to be examined is reported as an issue.
-
-        Raises: ForeignIndexError (of another program or a newer version), LostIndexError, BackendUnavailableError.
-        """
+        """Find what is wrong; too much damage is an issue. Raises: ForeignIndexError, LostIndexError, BackendError."""
         try:
             return await self._auditor.examine(document_issues, thoroughness)
         except (ForeignIndexError, LostIndexError):
@@ -90,10 +87,7 @@ class Audit:
             return IntegrityReport(documents.Counts(0, 0, 0, 0), 0, (Issue(IssueKind.DAMAGED_FILE, 1, (str(error),)),))
 
     async def repair(self, found: IntegrityReport) -> None:
-        """Repair what the store can repair, and mark documents as outdated that only their source can repair.
-
-        A damaged file is not touched. Raises: BackendError.
-        """
+        """Repair what the store can, and mark as outdated what only its source can. Raises: BackendError."""
         kinds = {issue.kind for issue in found.issues}
         if IssueKind.DAMAGED_FILE not in kinds:
             await self._auditor.repair(kinds)

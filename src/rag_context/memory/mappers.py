@@ -137,10 +137,7 @@ def search_response(
     breaker_open: bool,
     superseded: Mapping[str, Link],
 ) -> search.SearchResponse:
-    """The response to a search, whose question names these times; it has the same fields at every level.
-
-    `superseded`: what is known of documents whose place was taken, by id.
-    """
+    """The response to a search; `superseded`: what is known of documents whose place was taken, by id."""
     return search.SearchResponse(
         results=[
             _result(result, superseded.get(result.passage.document_id), explain=explain) for result in answer.results

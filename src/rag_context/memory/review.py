@@ -71,10 +71,7 @@ class Review:
 
     @performs(memory.REVIEW)
     async def review(self, request: api.ReviewRequest, context: CallContext) -> api.ReviewResponse:
-        """Examine documents until there are enough suggestions, or the time is up.
-
-        Raises: InvalidInputError (of another cursor, or the stores have no journal), BackendError.
-        """
+        """Examine documents until there are enough suggestions or no time. Raises: InvalidInputError, BackendError."""
         tenant = tenant_of(await self._tenants.resolved(request))
         after = None if request.cursor is None else read_cursor(request.cursor)
         entries = await self._changes.journal.entries(tenant, before=None, limit=MOST_KEPT, action=Action.KEEP)

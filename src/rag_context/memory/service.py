@@ -365,11 +365,7 @@ class Service:
 
     @performs(memory.DELETE)
     async def delete(self, request: stored.DeleteRequest) -> stored.DeleteResponse:
-        """Delete documents, or with `dry_run` list those that would be deleted.
-
-        Raises: InvalidInputError (many, without `confirm`), BackendError (those that are not deleted yet are still
-        stored).
-        """
+        """Delete documents, or list them. Raises: InvalidInputError (many, without `confirm`), BackendError."""
         request = await self._tenants.resolved(request)
         ids = await ids_to_delete(request, self._documents_past_breaker, self._dependencies.redactor)
         deleted = ids if request.dry_run else await remove(ids, self._dependencies.indexer)

@@ -70,7 +70,6 @@ class Telemetry:
     accesses_kept: timedelta
     now: Callable[[], datetime] = utc_now
     capacity: int = CAPACITY
-    clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         self._queue: deque[SearchRecord | ErrorRecord] = deque()
@@ -181,7 +180,7 @@ class Telemetry:
         self._drop_oldest()
 
     async def _in_time(self, work: Awaitable[None]) -> None:
-        await Deadline.after(STORE_S, self.clock).bound("documents", work)
+        await Deadline.after(STORE_S, time.monotonic).bound("documents", work)
 
 
 MEMORY = "memory"
@@ -189,10 +188,7 @@ MEMORY = "memory"
 
 
 def describe(traced: TraceSpan, request: SearchRequest, response: SearchResponse, *, content: bool = False) -> None:
-    """Note in a search's span how it was answered; with `content`, the query and the documents that were found.
-
-    Names that begin with `gen_ai` are those of OpenTelemetry's conventions for retrievals.
-    """
+    """Note in a search's span how it was answered, by OpenTelemetry's names; with `content`, also what was found."""
     level, results = response.fallback_level, len(response.results)
     traced.set({"rag.level": level, "rag.results": results, "rag.cached": bool(response.cached)})
     traced.set({"gen_ai.operation.name": "retrieval", "gen_ai.retrieval.top_k": request.limit})

@@ -133,10 +133,7 @@ class Provider(Protocol):
 
 @runtime_checkable
 class BulkCalls(Protocol):
-    """Optional calls of a provider that make work on many documents cheap.
-
-    The built-in ones have them. A plug-in need not: without them it is read page by page.
-    """
+    """Optional calls of a provider that make work on many documents cheap; without them it is read page by page."""
 
     async def ids(self, name: str, where: Clause) -> list[str]:
         """The ids of all entries that a clause lets through, in order."""

@@ -204,10 +204,7 @@ class CandidateSource(Protocol):
         """Read what the call needs to know of the query's terms in a tenant, while the query is embedded."""
 
     async def read(self, requested: Callable[[], CandidateRequest], work: Callable[[Snapshot], T]) -> T:
-        """Run `work`, which must not block and may be run more than once, where the data is.
-
-        `requested` says what it is going to read, for a store that has to fetch it.
-        """
+        """Run `work`, which must not block and may run again, where the data is; `requested`: what it will read."""
 
 
 class MetricsStore(Protocol):

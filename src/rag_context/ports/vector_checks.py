@@ -26,10 +26,7 @@ def require_comparable(recorded: EmbeddingModel, model: EmbeddingModel) -> None:
 
 
 def require_model(component: str, recorded: str | None, made_by: str | None) -> None:
-    """Check that vectors were made by the index's model, which a reindex may have replaced meanwhile.
-
-    `recorded` and `made_by` are fingerprints; None of the latter is not checked. Raises: BackendRejectedError.
-    """
+    """Check that vectors (fingerprint `made_by`) are of the index's `recorded` model. Raises: BackendRejectedError."""
     if made_by is not None and made_by != recorded:
         raise BackendRejectedError(
             component, "The vectors were made by another model than the index's; embed the document again."
@@ -37,10 +34,7 @@ def require_model(component: str, recorded: str | None, made_by: str | None) -> 
 
 
 def require_shape(component: str, vectors: Matrix, chunks: int, dimension: int | None = None) -> None:
-    """Check that there is a vector for each chunk, of the index's dimension if it has one.
-
-    Raises: BackendRejectedError.
-    """
+    """Check that each chunk has a vector, of the index's dimension if it has one. Raises: BackendRejectedError."""
     if len(vectors) != chunks:
         raise BackendRejectedError(component, f"{len(vectors)} vectors were submitted for {chunks} chunks.")
     if dimension is not None and chunks and vectors.shape[1] != dimension:

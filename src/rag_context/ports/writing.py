@@ -87,10 +87,7 @@ class Journal(Protocol):
         """The versions that corrections have made of a document, oldest first, and those that took its place."""
 
     async def make(self, change: Change) -> Entry:
-        """Make all moves of a change, or none.
-
-        Raises: ConflictError (a document is not where it is to be moved from).
-        """
+        """Make all moves of a change, or none. Raises: ConflictError (a document is not where it was)."""
 
     async def selected(
         self, tenant: Tenant, selection: Selection, shelves: Collection[Shelf | None], limit: int
@@ -132,10 +129,7 @@ class PendingClaims(Protocol):
 
 
 class DocumentWriter(Protocol):
-    """Writes documents where another store keeps the vectors.
-
-    A document is pending from `put` to `mark_indexed`. What a call has written survives the end of the process.
-    """
+    """Writes documents, pending from `put` to `mark_indexed`, durably, where another store keeps the vectors."""
 
     async def put(self, document: Document, chunks: Sequence[Chunk]) -> None:
         """Store a document, pending, in place of its earlier version; keyword search finds it from now on."""
@@ -144,10 +138,7 @@ class DocumentWriter(Protocol):
         """Put other chunks in place of this version's, pending; False where it was changed or deleted meanwhile."""
 
     async def mark_indexed(self, document_id: str, content_hash: str, made_by: str | None = None) -> bool:
-        """Record that this version's vectors are stored; False where it was changed or deleted meanwhile.
-
-        Raises: BackendRejectedError (the index records another model than `made_by` by now).
-        """
+        """Record that a version's vectors are stored; False if it was changed. Raises: BackendRejectedError."""
 
     async def mark_pending(self, document_ids: Collection[str]) -> None:
         """Make these documents pending again, because their vectors are missing or wrong."""
@@ -159,10 +150,7 @@ class VectorWriter(Protocol):
     """Writes vectors where another store keeps the documents. Every call may be repeated."""
 
     async def prepare(self, model: EmbeddingModel) -> None:
-        """Create the storage for a model's vectors if it is missing.
-
-        Raises: BackendRejectedError (it has another dimension).
-        """
+        """Create the storage for a model's vectors if missing. Raises: BackendRejectedError (another dimension)."""
 
     async def put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> None:
         """Store the vectors of a document; those of earlier versions are deleted after the new ones are found."""
@@ -191,10 +179,7 @@ class ModelRegistry(Protocol):
     async def recorded_model(self) -> EmbeddingModel | None: ...
 
     async def adopt_model(self, model: EmbeddingModel) -> None:
-        """Record the model of an index that has none, or no vectors.
-
-        Raises: IndexMismatchError (they are of another one).
-        """
+        """Record the model of an index that has none, or no vectors. Raises: IndexMismatchError."""
 
     async def drop_vectors(self) -> int:
         """Delete all vectors and the record of their model; every document becomes pending. Returns how many."""
@@ -232,10 +217,7 @@ class VectorRebuilder(Protocol):
         """The run that has begun and is not complete."""
 
     async def begin(self, model: EmbeddingModel) -> bool:
-        """Begin a run for `model`; the vectors of an unfinished run of another model are deleted.
-
-        False where a run of this model is under way already: another process began it.
-        """
+        """Begin a run for `model` in place of another model's; False where another process began one of this model."""
 
     async def missing(self, after: str, limit: int) -> list[str]:
         """Ids, ascending, of documents after the id `after` ("" for the first) that have no new vectors yet."""
@@ -258,17 +240,13 @@ class VectorRebuilder(Protocol):
 
 class IndexAuditor(Protocol):
     async def examine(self, check: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
-        """Examine the whole index at one point in time; every document is passed to `check`.
+        """Examine the index at one moment; every document goes to `check`.
 
-        Raises: ForeignIndexError (of another program or a newer version), BackendDataError (too damaged to be
-        examined).
+        Raises: ForeignIndexError, BackendDataError.
         """
 
     async def repair(self, kinds: Collection[IssueKind]) -> None:
-        """Repair what the store can repair by itself; documents whose vectors are wrong become pending.
-
-        Valid data is unchanged. Where it fails, earlier repairs stay.
-        """
+        """Repair what the store can by itself; documents with wrong vectors become pending, valid data stays."""
 
     async def invalidate(self, document_ids: Collection[str]) -> None:
         """Clear the content hash of these documents, so that indexing their sources again replaces them."""

@@ -118,10 +118,7 @@ class Repositories:
         return self._roots[root]
 
     async def check(self, passages: Sequence[Cited], here: str | None) -> Checked | None:
-        """The references of passages; None where no repository is known to which one belongs.
-
-        `here`: the tag of the project that the caller works on: what names no project is checked against that.
-        """
+        """The references of passages, `here` the caller's project; None where no repository is known of any."""
         work = [(passage, self._of(passage, here)) for passage in passages]
         known = {id(repository): repository for _, repository in work if repository is not None}
         if not known:

@@ -277,10 +277,7 @@ class Dependency:
         return cast("P", _kind_of(port)(port, self.name, timeout_s, self.bypass_open_breaker))
 
     def call(self, work: Callable[[], Awaitable[T]], timeout_s: float) -> Awaitable[T]:
-        """Do `work` in time; retry once if the backend did not answer and enough time is left.
-
-        Raises: BreakerOpenError (the dependency is known to be down), BackendError (it failed).
-        """
+        """Do `work` in time; retry once if there is time. Raises: BreakerOpenError (known to be down), BackendError."""
         if self._probe_s is not None and self.breaker.state is BreakerState.HALF_OPEN:
             return self._probed(work, timeout_s)
         return self._judged(work, timeout_s, self.breaker.permit, tries=2)
@@ -384,10 +381,7 @@ def _kind_of(port: object) -> type[_Guarded]:
 
 
 async def retrying(work: Callable[[], Awaitable[T]]) -> T:
-    """Do `work`, and retry it where the backend did not answer. Raises: the last BackendError.
-
-    Rejected requests, a backend that is still starting, and an open breaker are not retried.
-    """
+    """Do `work`, and retry it where the backend did not answer. Raises: the last BackendError."""
     async for attempt in AsyncRetrying(
         stop=stop_after_attempt(TRIES) | stop_after_delay(RETRY_BUDGET_S),
         wait=_wait,

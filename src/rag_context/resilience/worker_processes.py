@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from threading import BoundedSemaphore, Lock, Timer
 
@@ -32,7 +32,7 @@ class WorkersClosedError(Exception):
     """The processes were ended before a request was answered; nothing is known of its input."""
 
 
-class WorkerProcesses:
+class WorkerProcesses(AbstractContextManager["WorkerProcesses"]):
     """At most `workers` processes, each of which serves many requests. Use as a context manager."""
 
     def __init__(
@@ -46,9 +46,6 @@ class WorkerProcesses:
         self._idle: list[Worker] = []
         self._busy: set[Worker] = set()
         self._is_closed = False
-
-    def __enter__(self) -> "WorkerProcesses":
-        return self
 
     def __exit__(self, *_exc: object) -> None:
         self.close()

@@ -76,10 +76,7 @@ class Adopted:
 
 
 class RecordReader:
-    """Reads records of other programs as documents of an index, whose kinds are `content_types`;
-
-    others are documentation.
-    """
+    """Reads records of other programs as documents of these kinds; those of others are documentation."""
 
     def __init__(self, content_types: Collection[str]) -> None:
         self._content_types = content_types

@@ -77,10 +77,7 @@ def _member(name: str, size: int) -> tarfile.TarInfo:
 
 
 def read_archive(file: BinaryIO, folder: Path, names: frozenset[str]) -> BackupReceipt:
-    """Read a backup into an empty folder: only files of these names, each as its receipt says.
-
-    Raises: InvalidInputError (it is no backup, is not whole, or was changed), OSError.
-    """
+    """Read a backup of files of these names into an empty folder. Raises: InvalidInputError (not whole), OSError."""
     found: dict[str, Part] = {}
     receipt: BackupReceipt | None = None
     try:

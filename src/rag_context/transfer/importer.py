@@ -202,10 +202,7 @@ class Importer:
         imported.pending += pending
 
     async def store(self, entry: IndexedDocument) -> tuple[ImportOutcome, bool]:
-        """Store a document; returns the result, and whether it is pending.
-
-        Raises: BackendError (or it cannot be stored).
-        """
+        """Store a document; returns the result, and whether it is pending. Raises: BackendError."""
         document = entry.document
         stored = await retrying(partial(self.documents.stored, document.id))
         if stored is None:

@@ -6,6 +6,7 @@ A format is recognised by the file's suffix, conversations in JSON by their firs
 import importlib.util
 import json
 from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path, PurePath
 
@@ -112,16 +113,13 @@ def _is_slack(item: Fields) -> bool:
     return item.get("type") == "message" and "ts" in item and ("user" in item or "bot_id" in item or "text" in item)
 
 
-class Converter:
+class Converter(AbstractContextManager["Converter"]):
     """Converts files in at most `workers` processes, each of which serves many files. Use as a context manager."""
 
     def __init__(self, limits: ProcessLimits | None = None, *, workers: int = 2) -> None:
         self._processes = WorkerProcesses(
             "rag_context.files.formats.worker", limits or ProcessLimits(), workers=workers
         )
-
-    def __enter__(self) -> "Converter":
-        return self
 
     def __exit__(self, *_exc: object) -> None:
         self.close()

@@ -270,10 +270,7 @@ class Client:
 
 
 def read(client: Client, data: bytes, name: str, drivers: Collection[str] = ()) -> Conversation:
-    """The conversation in a file; `name` is its id if the file has none, or if it is that of a sub-agent.
-
-    With `SUBAGENT` in `drivers`, what sub-agents said counts too. Raises: BrokenOffError (an object without its end).
-    """
+    """The conversation in a file; `name` is its id if it has none, or a sub-agent's. Raises: BrokenOffError."""
     session, title, seen = "", "", set[str]()
     folder, remote, driver = "", "", ""
     messages: list[Message] = []

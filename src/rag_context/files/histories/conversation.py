@@ -47,10 +47,7 @@ class Message:
 
 
 def message_of(item: Fields) -> Message | None:
-    """The message in an object; None if it is none. A speaker needs a known role, or a time beside it.
-
-    A model's message that only calls a tool has a `content` of null: it is a message without text.
-    """
+    """The message in an object, which may be without text; None without a known role or a time beside its speaker."""
     if not _DOCUMENT_FIELDS.isdisjoint(item):
         return None
     inner = item.get("message")

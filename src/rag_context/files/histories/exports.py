@@ -72,10 +72,7 @@ def _chatgpt_message(message: Fields) -> Message | str:
 
 
 def claude(data: bytes) -> Iterator[Conversation]:
-    """The conversations of `conversations.json`, with the texts that were attached to their messages.
-
-    Raises: BrokenOffError (the file ends before its array does; the conversations before are complete).
-    """
+    """Conversations with the texts that were attached. Raises: BrokenOffError (those before it are complete)."""
     for number, conversation in enumerate(whole_elements(data), 1):
         id_ = word(conversation, "uuid") or f"conversation-{number}"
         messages = [_claude_message(message) for message in objects(conversation.get("chat_messages"))]

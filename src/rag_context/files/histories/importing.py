@@ -127,10 +127,7 @@ class _Session:
 
 @dataclass(frozen=True, slots=True)
 class HistoryImport:
-    """Brings the memory up to the sessions on this machine.
-
-    A file that changed less than `racy_ns` before it was read is read again.
-    """
+    """Brings the memory up to the sessions on this machine; a file changed within `racy_ns` is read again."""
 
     target: IndexTarget
     manifest: FileManifest

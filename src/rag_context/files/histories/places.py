@@ -198,9 +198,9 @@ UNREADABLE = (
 CLIENTS = tuple(dict.fromkeys([*(place.client for place in PLACES), AIDER.client]))
 
 
-def transcripts(place: Location, environ: Mapping[str, str] = os.environ) -> Iterator[Transcript]:
+def transcripts(place: Location) -> Iterator[Transcript]:
     """The files at a place, by name; links that lead out of it are not followed."""
-    top = place.top(environ)
+    top = place.top(os.environ)
     real = os.path.realpath(top)
     for pattern in place.patterns:
         for path in sorted(_files(top, pattern)):

@@ -43,10 +43,7 @@ class Clock(NamedTuple):
 
 
 class Dates:
-    """Dates in numbers, all in one order: that in which all of them are dates, and none is before an earlier one.
-
-    `found` are the numbers of some of them, in their order in the text.
-    """
+    """Dates in one order of numbers (of which `found` are some): that in which all are dates, and none goes back."""
 
     def __init__(self, found: Iterable[Numbers]) -> None:
         numbers = [*found]

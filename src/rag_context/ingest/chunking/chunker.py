@@ -206,10 +206,7 @@ def split(
 
 
 def _chat(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
-    """Whole turns, between two roles each by itself.
-
-    A chunk that begins inside a turn is headed by its speaker, one without a stamp of time by the last.
-    """
+    """Whole turns, between two roles each by itself; a chunk that begins inside one is headed by its speaker."""
     fences, speech = prose.fences(ruler.text), speech_of(ruler.text)
     conversation = speech.said
     blocks = conversation.turns
