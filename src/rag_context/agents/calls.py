@@ -37,12 +37,7 @@ _PATCHED = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What an agent is about to do: edit a file, or run a command.
-
-    Attributes:
-        path: the file as the client names it; None for a command.
-        text: the command, or what is written.
-    """
+    """What an agent is about to do: edit the file `path` to hold `text`, or run `text`, a command (no path)."""
 
     path: str | None
     text: str

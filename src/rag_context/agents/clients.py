@@ -112,13 +112,9 @@ class RulesForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Where a client reads instructions.
+    """Where a client reads instructions; agents run our command line where it `has_tools` not.
 
-    Attributes:
-        files: the places.
-        form: how the instructions stand there.
-        head: what stands before them in a file of our own.
-        has_tools: the client has MCP; otherwise agents run our command line.
+    `head` stands before them in a file of our own.
     """
 
     files: Files
@@ -137,14 +133,10 @@ class PluginMark:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A program in which agents run.
+    """A program in which agents run, found by one of its `programs` or `folders`.
 
-    Attributes:
-        name: what the command line calls it.
-        programs, folders: by which it is found on this machine; one of them is enough.
-        is_desktop: it is not started from a terminal, and so has another `PATH`.
-        to_do: what remains for the person, by scope.
-        remark: what people should know besides.
+    `is_desktop`: it is not started from a terminal, and so has another `PATH`. `to_do` is what remains for the person,
+    by scope, `remark` what people should know besides.
     """
 
     name: str

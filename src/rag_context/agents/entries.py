@@ -71,14 +71,7 @@ DESCRIPTION: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How clients reach this program.
-
-    Attributes:
-        server, hook: the programs to run, by path or by name.
-        options: what both get besides, such as `--data-dir`.
-        server_options: what the server alone gets.
-        url: the address of a running server, which takes the place of the server's command.
-    """
+    """How clients reach this program: by the `url` of a running server, or by programs, with `options` for both."""
 
     server: str = NAME
     hook: str = HOOK_PROGRAM

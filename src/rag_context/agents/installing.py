@@ -39,14 +39,9 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What was done to a file.
+    """What was done to a file: edits in their order, and the folders that were made for it.
 
-    Attributes:
-        path: of the file, as the client knows it.
-        users: those for whom; the last one that is uninstalled takes it out.
-        edits: in their order.
-        is_ours: there was no such file before.
-        folders: those that were made for it.
+    The last of `users` that is uninstalled takes it out; `is_ours`: there was no such file before.
     """
 
     path: str
@@ -133,13 +128,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Installer:
-    """Installs on a machine, for a project.
-
-    Attributes:
-        machine: whose settings.
-        data_dir: the user's own, where the manifest is.
-        project: the folder of the current project, None where there is none.
-    """
+    """Installs on a machine, for a project if there is one; the manifest is in the user's own `data_dir`."""
 
     machine: Machine
     data_dir: Path

@@ -21,13 +21,7 @@ _REST_OF_LINE = re.compile(r"[ \t]*(?://[^\r\n]*|(?:/\*[^\r\n]*?\*/[ \t]*)+(?=[\
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value in a text.
-
-    Attributes:
-        start, end: the characters that it takes.
-        value: what it is in Python.
-        items: what an object or an array holds, in the text's order.
-    """
+    """A value in a text: the characters that it takes, what it is in Python, and what it holds in its order."""
 
     start: int
     end: int

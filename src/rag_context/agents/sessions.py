@@ -30,13 +30,9 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """What is known of a session.
+    """What a session was shown and still knows, the files and commands that were judged, and what may follow.
 
-    Attributes:
-        chunk_ids: what it was shown and still has in its context.
-        subjects: the files and commands that were judged for it.
-        tokens_left: what its next block may cost.
-        least_relevance: what a passage must have now.
+    `tokens_left` is what its next block may cost, `least_relevance` what a passage must have now.
     """
 
     chunk_ids: frozenset[str]

@@ -29,20 +29,13 @@ SLOW_SERVER_MS: Final = 1000
 SLOW_HOOK_MS: Final = 500
 
 _COMMANDS = re.compile(r"^const COMMANDS = (\{.*?^\})", re.DOTALL | re.MULTILINE)
+_CLIENT_INFO: Final = {"name": "rag-context doctor", "version": "1"}
 _OPENING: Final[Sequence[Mapping[str, Any]]] = (
-    {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "rag-context doctor", "version": "1"},
-        },
-    },
+    {"jsonrpc": "2.0", "id": 1, "method": "initialize",
+     "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": _CLIENT_INFO}},
     {"jsonrpc": "2.0", "method": "notifications/initialized"},
     {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
-)
+)  # fmt: skip
 
 
 class WireError(Exception):

@@ -40,19 +40,10 @@ STARTED = "startedAt"
 USER = "User"
 
 _ROLES = {
-    "user": USER,
-    "human": USER,
-    "prompter": USER,
-    "assistant": "Assistant",
-    "ai": "Assistant",
-    "bot": "Assistant",
-    "gpt": "Assistant",
-    "model": "Assistant",
-    "chatgpt": "Assistant",
-    "system": "System",
-    "developer": "System",
-    "tool": "Tool",
-    "function": "Tool",
+    **dict.fromkeys(("user", "human", "prompter"), USER),
+    **dict.fromkeys(("assistant", "ai", "bot", "gpt", "model", "chatgpt"), "Assistant"),
+    **dict.fromkeys(("system", "developer"), "System"),
+    **dict.fromkeys(("tool", "function"), "Tool"),
 }
 
 _ROLE_NAMES = frozenset(_ROLES.values())
@@ -81,12 +72,9 @@ def event_time(document: DocumentInput, now: datetime) -> datetime:
 
 
 def stated_time(content: str, content_type: str, extra: Mapping[str, Json] | None = None) -> datetime | None:
-    """When a content was said or written: by its front matter, else by its first message; None if it does not say.
+    """When a content was said or written: by its front matter or `extra`, else by its first message; None if unsaid.
 
-    Args:
-        content: the text.
-        content_type: the kind of content; in code nothing is read.
-        extra: other metadata of the document.
+    In code nothing is read.
     """
     if content_type == CODE:
         return None
@@ -158,16 +146,10 @@ def is_from_web(source: str) -> bool:
 
 
 def origin_of(content_type: str, source: str, channel: Channel, speakers: Collection[str]) -> Origin:
-    """Whose words a document is, by how it came in.
+    """Whose words a document is, by how it came in; `speakers` of a conversation as `role_name` writes them.
 
     A conversation that is submitted as one of a user and an assistant counts as the owner's, whose agent submitted it.
     A file that merely looks like one does not: `files.formats` knows those that a client recorded.
-
-    Args:
-        content_type: its kind.
-        source: where it is from.
-        channel: how it came in.
-        speakers: of a conversation, as `role_name` writes them.
     """
     if is_from_web(source):
         return Origin.WEB
@@ -205,15 +187,9 @@ def earlier_origin(
 def origins(
     content: str, content_type: str, origin: Origin, pieces: Sequence[tuple[int, int, str | None]]
 ) -> list[tuple[Origin, bool]]:
-    """Of each piece of a document: whose words it is, and whether it holds a standing instruction of the owner.
+    """Of each of its `pieces` (start, end, speaker): whose words it is, and whether it is a standing instruction.
 
     What quotes is no more trusted than what it quotes.
-
-    Args:
-        content: the document.
-        content_type: its kind.
-        origin: the document's.
-        pieces: start, end and speaker of each chunk, in order.
     """
     if content_type != CHAT or origin is not Origin.OWNER:
         return [(origin, False)] * len(pieces)

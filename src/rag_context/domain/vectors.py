@@ -76,15 +76,10 @@ def probed_calibration(questions: Matrix, passages: Matrix) -> Calibration:
 
 
 def sampled_calibration(vectors: Matrix) -> Calibration | None:
-    """A calibration of an unmeasured model, by the cosines of random pairs of a collection's documents.
+    """A calibration of an unmeasured model, by cosines of random pairs of a collection's vectors, `(n, dim) float32`.
 
     It has no threshold: where the texts are all alike, questions are farther from them than they are from each other.
-
-    Args:
-        vectors: `(n, dim) float32`.
-
-    Returns:
-        None where there are too few vectors, or all are the same.
+    None where there are too few vectors, or all are the same.
     """
     if len(vectors) < LEAST_SAMPLED:
         return None

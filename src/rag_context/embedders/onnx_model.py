@@ -27,17 +27,10 @@ BUNDLED = Path(__file__).parent / "minilm"
 INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
 
 RUN_FAILURES: tuple[type[Exception], ...] = (
-    ort_errors.Fail,
-    ort_errors.InvalidArgument,
-    ort_errors.InvalidGraph,
-    ort_errors.InvalidProtobuf,
-    ort_errors.NoModel,
-    ort_errors.NoSuchFile,
-    ort_errors.NotImplemented,
-    ort_errors.RuntimeException,
-    RuntimeError,
-    ValueError,
-)
+    ort_errors.Fail, ort_errors.InvalidArgument, ort_errors.InvalidGraph, ort_errors.InvalidProtobuf,
+    ort_errors.NoModel, ort_errors.NoSuchFile, ort_errors.NotImplemented, ort_errors.RuntimeException,
+    RuntimeError, ValueError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,12 +103,9 @@ def _means_something(line: str) -> bool:
 
 @dataclass(frozen=True)
 class Root:
-    """Where a walk begins.
+    """Where a walk begins: an absolute path without links.
 
-    Args:
-        path: a file or a folder, absolute and without links.
-        pattern: the files below it, as in an ignore file; empty for all.
-        secrets: whether files at the usual places of secrets are returned too.
+    Of the files below it those that match `pattern`, as in an ignore file, and secret places only with `secrets`.
     """
 
     path: Path

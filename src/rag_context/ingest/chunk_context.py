@@ -132,14 +132,8 @@ def _stated_speaker(metadata: Metadata) -> str:
 def context_of(title: str, heading: str, text: str, tokenizer: Tokenizer, *, file: str = "") -> str:
     """Title and headings that `text` does not hold itself, as one line of at most `CONTEXT_TOKENS` tokens.
 
-    The file, if one is given, stands on a line above: it is matched, and not embedded (`Chunk.embedded`).
-
-    Args:
-        title: the document's own title; empty without one.
-        heading: the heading path of the chunk, as in `Span.heading`.
-        text: the chunk.
-        tokenizer: measures tokens.
-        file: where code lies; empty for other kinds of content.
+    The `file` that code lies in, if one is given, stands on a line above: it is matched, and not embedded
+    (`Chunk.embedded`).
     """
     headings = _headings(title, heading, text, tokenizer)
     return f"{file}\n{headings}" if file else headings

@@ -24,13 +24,7 @@ class BoundEmbedder:
     """Forwards calls to the embedder as long as its model is the one of the index.
 
     While a run embeds all documents again with the model in use, queries are embedded by the model of the index, if it
-    can be loaded.
-
-    Args:
-        inner: the embedder.
-        registry: stores which model the index was embedded with.
-        rebuilder: knows whether a run embeds all documents again; None: the store has no such runs.
-        open_former: loads the model of the index.
+    can be loaded (`open_former`).
     """
 
     inner: Embedder

@@ -52,18 +52,10 @@ SWEEP_EVERY_S = 5.0
 
 
 class Changes:
-    """The use cases of changes over time.
+    """The use cases of changes over time; without a `journal`, where the stores have none, most are rejected.
 
-    Args:
-        journal: records and makes changes; None where the stores have none.
-        queries: reads documents.
-        tenants: resolves the projects of requests.
-        index: indexes a correction.
-        trash_kept: how long what was forgotten can be restored.
-        kept: how long documents of a content type are kept, for those that are not kept for ever.
-        clear_queries: deletes the records of searches; returns how many.
-        forget_files: removes these sources from what is remembered of files that were read.
-        now: the wall clock.
+    `trash_kept` is how long what was forgotten can be restored, `kept` how long documents of a content type are kept.
+    `forget_files` removes sources from what is remembered of files that were read.
     """
 
     def __init__(

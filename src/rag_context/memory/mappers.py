@@ -47,12 +47,9 @@ from rag_context.search.question_times import Window, merged
 UNKNOWN_AGENT = "unknown"
 
 _BULK_STATUS: dict[Outcome, Literal["indexed", "unchanged", "replaced", "deferred", "forgotten"]] = {
-    Outcome.INDEXED: "indexed",
-    Outcome.UNCHANGED: "unchanged",
-    Outcome.REPLACED: "replaced",
-    Outcome.PENDING: "deferred",
-    Outcome.FORGOTTEN: "forgotten",
-}
+    Outcome.INDEXED: "indexed", Outcome.UNCHANGED: "unchanged", Outcome.REPLACED: "replaced",
+    Outcome.PENDING: "deferred", Outcome.FORGOTTEN: "forgotten",
+}  # fmt: skip
 
 
 def query_of(

@@ -24,11 +24,8 @@ Kind: TypeAlias = Literal["counter", "gauge", "histogram", "untyped"]
 class Declaration:
     """One metric, as /metrics, the documentation and the tests know it.
 
-    Attributes:
-        name: as Prometheus stores it; a histogram has `_bucket`, `_sum` and `_count` after it.
-        unit: what its numbers count, in the documentation.
-        description: what it is, for the HELP line and the documentation.
-        worry: what should make an operator look, in the documentation.
+    A histogram has `_bucket`, `_sum` and `_count` behind its name. `unit` is what its numbers count, `worry` what
+    should make an operator look.
     """
 
     name: str

@@ -120,12 +120,8 @@ class Dependencies:
 class Service:
     """Searches, indexes, reads, deletes and reports.
 
-    Args:
-        dependencies: its components.
-        min_score: least score of results if a request has no `min_score`; None: the model's threshold.
-        clock: monotonic seconds.
-        now: the wall clock.
-        bounds: of the key that it is for; its dependencies know nothing else.
+    Without a `min_score` requests have the model's threshold. `bounds` are those of the key that it is for; its
+    dependencies know nothing else.
     """
 
     def __init__(

@@ -7,14 +7,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class ForeignRecord:
-    """A document of another program, or one passage of it.
-
-    Attributes:
-        id: its id in its store.
-        text: its text; empty where it has none.
-        fields: everything else, except vectors.
-        chunk_ids: the ids under which a vector store has its passages.
-    """
+    """A document of another program, or one passage of it: text, other fields, and ids of its vectors' passages."""
 
     id: str
     text: str

@@ -25,15 +25,9 @@ _STALE: _Outcome = ("stale", None)
 
 
 def references(text: str, at: float, survey: Survey, root: Path, *, is_of_project: bool) -> list[CitedReference]:
-    """What a text cites, checked.
+    """What a text that was written `at` a time (seconds since 1970) cites, checked by the survey of a repository.
 
-    Args:
-        text: the passage.
-        at: when it was written, in seconds since 1970.
-        survey: of the repository.
-        root: where that is.
-        is_of_project: whether the passage says that it is about this project. In one that does not, a file's name
-            without a folder may be any project's.
+    `is_of_project`: the passage says so. In one that does not, a file's name without a folder may be any project's.
     """
     found = []
     for citation in citations(text):

@@ -34,12 +34,7 @@ _CAMEL = re.compile(r"[A-Za-z][a-z0-9]+(?:[A-Z][a-z0-9]+)+")
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """A name in a text.
-
-    Attributes:
-        is_certain: it cannot be anything else. A word that only looks like a name ("and/or") is one where the
-            repository knows it.
-    """
+    """A name in a text; one that is not `is_certain` ("and/or") is one where the repository knows it."""
 
     text: str
     kind: CitationKind

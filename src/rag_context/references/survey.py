@@ -39,12 +39,7 @@ _DEFINITION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What ended a file's name: another name (`to`) or its deletion.
-
-    Attributes:
-        order: of the change in the history, from the oldest on.
-        at: seconds since 1970.
-    """
+    """What ended a file's name: another name (`to`) or its deletion, by its `order` from the oldest and its time."""
 
     order: int
     at: float
@@ -52,13 +47,7 @@ class Ending:
 
 
 class Survey:
-    """What a repository has and had.
-
-    Attributes:
-        names: the files that are there.
-        endings: the changes that ended the names of files, of each name from the oldest on.
-        defined: definitions that were removed, and what they are called now where that is certain.
-    """
+    """What a repository has and had: files, what ended names, and removed definitions with what they became."""
 
     def __init__(self, data: Mapping[str, Any], present: "array[int]", removed: "array[int]") -> None:
         self.names = frozenset(data["names"])

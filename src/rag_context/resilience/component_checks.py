@@ -26,12 +26,7 @@ EMBEDDER = "embedder"
 
 @dataclass(frozen=True, slots=True)
 class ComponentFinding:
-    """The result of the last check of one dependency.
-
-    Attributes:
-        status: whether it answers.
-        write_error: why writes to it fail; None if they succeed, or if it is not written to.
-    """
+    """The last check of one dependency; `write_error` says why writes fail, None if they succeed or are not tried."""
 
     name: str
     role: str

@@ -36,11 +36,8 @@ AIDER_FILE = ".aider.chat.history.md"
 
 _BY_SUFFIX = {
     ".pdf": Format.PDF,
-    ".docx": Format.WORD,
-    ".docm": Format.WORD,
-    ".html": Format.HTML,
-    ".htm": Format.HTML,
-    ".xhtml": Format.HTML,
+    **dict.fromkeys((".docx", ".docm"), Format.WORD),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), Format.HTML),
     ".ipynb": Format.NOTEBOOK,
 }
 _OF_OBJECTS = (".json",)

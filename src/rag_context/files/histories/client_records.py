@@ -33,11 +33,8 @@ RECORD = "other-record"
 """Kinds of text that are left out; receipts count them by these names."""
 
 _ROLES = {
-    "system": SYSTEM,
-    "developer": SYSTEM,
-    "tool": TOOL_OUTPUT,
-    "tool_result": TOOL_OUTPUT,
-    "function": TOOL_OUTPUT,
+    **dict.fromkeys(("system", "developer"), SYSTEM),
+    **dict.fromkeys(("tool", "tool_result", "function"), TOOL_OUTPUT),
     "thinking": REASONING,
 }
 _MEMORIES = (
@@ -57,21 +54,10 @@ _HEAD_BYTES = 1 << 16
 """The other fields of an object are read from so many bytes before its messages."""
 
 _PARTS = {
-    "thinking": REASONING,
-    "redacted_thinking": REASONING,
-    "reasoning": REASONING,
-    "tool_use": TOOL_CALL,
-    "server_tool_use": TOOL_CALL,
-    "toolRequest": TOOL_CALL,
-    "functionCall": TOOL_CALL,
-    "tool_result": TOOL_OUTPUT,
-    "web_search_tool_result": TOOL_OUTPUT,
-    "toolResponse": TOOL_OUTPUT,
-    "functionResponse": TOOL_OUTPUT,
-    "image": "attachment",
-    "document": "attachment",
-    "input_image": "attachment",
-    "inlineData": "attachment",
+    **dict.fromkeys(("thinking", "redacted_thinking", "reasoning"), REASONING),
+    **dict.fromkeys(("tool_use", "server_tool_use", "toolRequest", "functionCall"), TOOL_CALL),
+    **dict.fromkeys(("tool_result", "web_search_tool_result", "toolResponse", "functionResponse"), TOOL_OUTPUT),
+    **dict.fromkeys(("image", "document", "input_image", "inlineData"), "attachment"),
 }
 """Parts of a message that are no text: of this `type`, or with a field of this name."""
 
@@ -89,13 +75,7 @@ class Preface:
 
 @dataclass(frozen=True)
 class Marks:
-    """How a client marks what it injects into messages.
-
-    Args:
-        blocks: names of tags, each with the kind of what stands between them.
-        prefaces: injected text between other marks.
-        unwrapped: names of tags that are removed without their content.
-    """
+    """How a client marks what it injects: tags with kinds, text between other marks, tags around text that stays."""
 
     blocks: Mapping[str, str] = field(default_factory=dict)
     prefaces: Sequence[Preface] = ()

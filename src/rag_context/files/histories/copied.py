@@ -31,12 +31,9 @@ _NAME = r"(?P<name>[^\W\d_][^:\n]{0,60}?|\+\d[\d ()-]{5,24})"
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How messages begin.
+    """How messages begin; `notice` also matches the program's notices.
 
-    Args:
-        message: their beginnings.
-        notice: beginnings of lines that are messages, or notices of the program.
-        is_named: what stands for a name must look like one: the rest of the form is that of logs and lists, too.
+    `is_named`: what stands for a name must look like one, as the rest of the form is that of logs and lists, too.
     """
 
     message: re.Pattern[str]

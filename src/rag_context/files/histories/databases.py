@@ -26,12 +26,7 @@ _WAL_HEADER_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """How a client keeps sessions.
-
-    Args:
-        sessions: selects the id of each session, and a number that grows when it changes.
-        lines: selects the JSON lines of the session `:id`, in their order.
-    """
+    """How a client keeps sessions: queries of their ids with versions that grow, and of the JSON lines of `:id`."""
 
     sessions: str
     lines: str

@@ -70,14 +70,9 @@ Listener = Callable[[HistoryReceipt], None]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which sessions are taken.
+    """Which sessions are taken: `since` a time, of one `project`, by these `drivers`, but for folders to `exclude`.
 
-    Args:
-        since: those with a message at or after this time.
-        project: those of the project with this tag.
-        drivers: what may have talked in place of a person (`HEADLESS`, `SUBAGENT`).
-        exclude: patterns of folders whose sessions are left out.
-        force: also those that were deleted here since they were imported.
+    With `force` also those that were deleted here since they were imported.
     """
 
     since: datetime | None = None

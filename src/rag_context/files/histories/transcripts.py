@@ -102,12 +102,8 @@ _CLAUDE_CODE = Client(
 
 _CODEX_ITEMS = {
     "reasoning": REASONING,
-    "function_call": TOOL_CALL,
-    "custom_tool_call": TOOL_CALL,
-    "local_shell_call": TOOL_CALL,
-    "web_search_call": TOOL_CALL,
-    "function_call_output": TOOL_OUTPUT,
-    "custom_tool_call_output": TOOL_OUTPUT,
+    **dict.fromkeys(("function_call", "custom_tool_call", "local_shell_call", "web_search_call"), TOOL_CALL),
+    **dict.fromkeys(("function_call_output", "custom_tool_call_output"), TOOL_OUTPUT),
 }
 
 
@@ -410,11 +406,9 @@ def _vscode(request: Fields) -> Iterator[Record]:
 
 
 _VSCODE_PARTS = {
-    "toolInvocationSerialized": TOOL_CALL,
-    "toolInvocation": TOOL_CALL,
+    **dict.fromkeys(("toolInvocationSerialized", "toolInvocation"), TOOL_CALL),
     "thinking": REASONING,
-    "progressMessage": NOTICE,
-    "progressTask": NOTICE,
+    **dict.fromkeys(("progressMessage", "progressTask"), NOTICE),
 }
 _VSCODE = Client(
     format=Format.VSCODE,

@@ -24,15 +24,9 @@ from rag_context.resilience.confinement import CutOffError, ProcessLimits, confi
 Range = tuple[int, int]
 
 _GRAMMARS = {
-    "py": ("tree_sitter_python", "language"),
-    "pyi": ("tree_sitter_python", "language"),
-    "js": ("tree_sitter_javascript", "language"),
-    "jsx": ("tree_sitter_javascript", "language"),
-    "mjs": ("tree_sitter_javascript", "language"),
-    "cjs": ("tree_sitter_javascript", "language"),
-    "ts": ("tree_sitter_typescript", "language_typescript"),
-    "mts": ("tree_sitter_typescript", "language_typescript"),
-    "cts": ("tree_sitter_typescript", "language_typescript"),
+    **dict.fromkeys(("py", "pyi"), ("tree_sitter_python", "language")),
+    **dict.fromkeys(("js", "jsx", "mjs", "cjs"), ("tree_sitter_javascript", "language")),
+    **dict.fromkeys(("ts", "mts", "cts"), ("tree_sitter_typescript", "language_typescript")),
     "tsx": ("tree_sitter_typescript", "language_tsx"),
     "cs": ("tree_sitter_c_sharp", "language"),
     "go": ("tree_sitter_go", "language"),
