@@ -39,8 +39,6 @@ OnProgress = Callable[[CollectionRef, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Reindexed:
-    """The result for one collection; `error` says why it failed."""
-
     ref: CollectionRef
     documents: int
     error: str | None = None
@@ -55,10 +53,11 @@ class CollectionReindexing:
 
     async def needed(self, connection: ProviderConnection) -> list[Collection]:
         """The collections of a connection that record another model than the one in use. Raises: BackendError."""
-        model = connection.embedder.model
+        return [one for one in await self._own(connection) if _is_of_another_model(one, connection)]
+
+    async def _own(self, connection: ProviderConnection) -> list[Collection]:
         found = await self._collections.listing(connection.id)
-        records = [(collection, model_record(collection)) for collection in found if _is_own(collection)]
-        return [collection for collection, record in records if record is not None and not is_made_by(record, model)]
+        return [one for one in found if one.embedding_provider == OWN_EMBEDDER and not one.foreign]
 
     async def run(self, on_progress: OnProgress = lambda _ref, _done, _total: None) -> list[Reindexed]:
         """Reindex the collections that another model embedded; a failure is reported and does not stop the others."""
@@ -77,17 +76,13 @@ class CollectionReindexing:
     async def _stale(self, connection: ProviderConnection) -> list[Collection]:
         """As `needed`, and also those without a record that the model in use did not embed."""
         stale = []
-        for collection in await self._collections.listing(connection.id):
-            if not _is_own(collection):
-                continue
-            model = connection.embedder.model
-            record = model_record(collection)
-            if record is None and (collection.count or collection.dimension is not None):
+        for collection in await self._own(connection):
+            if model_record(collection) is None and (collection.count or collection.dimension is not None):
                 try:
                     await self._collections.check_model(CollectionRef(collection.name, connection.id), collection)
                 except ConflictError:
                     stale.append(collection)
-            elif record is not None and not is_made_by(record, model):
+            elif _is_of_another_model(collection, connection):
                 stale.append(collection)
         return stale
 
@@ -161,8 +156,9 @@ class CollectionReindexing:
         on_progress(ref, total, total)
 
 
-def _is_own(collection: Collection) -> bool:
-    return collection.embedding_provider == OWN_EMBEDDER and not collection.foreign
+def _is_of_another_model(collection: Collection, connection: ProviderConnection) -> bool:
+    record = model_record(collection)
+    return record is not None and not is_made_by(record, connection.embedder.model)
 
 
 async def _described(provider: ProviderCalls, name: str) -> Collection:

@@ -58,7 +58,6 @@ class CollectionService:
 
     @property
     def embeddings_reused(self) -> int:
-        """How often an embedding of a conversation's query was reused for another collection."""
         return self._conversations.reused
 
     async def close(self) -> None:
@@ -111,16 +110,17 @@ class CollectionService:
     async def documents(self, request: collection_operations.ListDocumentsRequest) -> wire.DocumentsResponse:
         ref, clause = _ref(request), self._clause(request.where)
         async with self._admissions.searches.admitted():
+            provider = await self._collections.reading(ref.connection)
             if request.ids is not None:
-                stored = await self._collections.get_entries(ref, request.ids)
+                stored = await provider.get(ref.name, request.ids)
                 entries = [stored[id_] for id_ in dict.fromkeys(request.ids) if id_ in stored]
                 total = len(entries)
             else:
                 limit, offset = wire.page_size(request.limit), min(request.offset, MAX_OFFSET)
-                page = await self._collections.entries(ref, clause, limit=limit, offset=offset)
+                page = await provider.entries(ref.name, clause, limit=limit, offset=offset)
                 entries, total = list(page.entries), page.total
             ids = [entry.id for entry in entries]
-            vectors = await self._collections.vectors(ref, ids) if request.include is not None else {}
+            vectors = await provider.vectors(ref.name, ids) if request.include is not None else {}
         found = [_document(entry, vectors) for entry in entries]
         return wire.DocumentsResponse.model_construct(documents=found, count=len(found), total=total)
 
@@ -136,7 +136,7 @@ class CollectionService:
         if request.ids is None:
             return await self._delete_matching(request)
         ref = _ref(request)
-        stored = await self._collections.get_entries(ref, request.ids)
+        stored = await (await self._collections.reading(ref.connection)).get(ref.name, request.ids)
         found = [id_ for id_ in dict.fromkeys(request.ids) if id_ in stored]
         if request.dry_run:
             return _deleted(request.name, found, len(found), dry_run=True)
@@ -183,7 +183,8 @@ class CollectionService:
     @performs(operations.COLLECTION_VALUES)
     async def values(self, request: collection_operations.ListValuesRequest) -> wire.ValuesResponse:
         async with self._admissions.searches.admitted():
-            found = wire.sorted_values(await self._collections.values(_ref(request), tuple(request.field.split("."))))
+            provider = await self._collections.reading(request.connection)
+            found = wire.sorted_values(await provider.values(request.name, tuple(request.field.split("."))))
         return wire.ValuesResponse.model_construct(field=request.field, values=found, count=len(found))
 
     @performs(operations.COLLECTION_QUERY)

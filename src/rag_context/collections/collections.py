@@ -18,7 +18,7 @@ from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import SAMPLED, Calibration, EmbeddingModel, Matrix, Vector, sampled_calibration
 from rag_context.errors import BackendError, ConflictError, FieldError, InvalidInputError, NotFoundError
-from rag_context.ports.provider import Collection, Entry, EntryHit, EntryPage, Provider
+from rag_context.ports.provider import Collection, Entry, Provider
 
 READ_S = 10.0
 WRITE_S = 60.0
@@ -56,7 +56,7 @@ class Collections:
 
     async def listing(self, connection: str) -> list[Collection]:
         """All collections of a connection, by name, without those that a reindexing is building."""
-        found = await (await self._reading(connection)).collections()
+        found = await (await self.reading(connection)).collections()
         return [labels.with_labels(one) for one in found if labels.BUILT not in one.name]
 
     async def get(self, ref: CollectionRef) -> Collection:
@@ -134,30 +134,18 @@ class Collections:
         async with self.write_lock.shared():
             await (await self._writing(ref.connection)).upsert(ref.name, entries, vectors)
 
-    async def entries(self, ref: CollectionRef, where: Clause, *, limit: int, offset: int) -> EntryPage:
-        """A page of the documents that match a filter, sorted by id, and the number of all that match."""
-        return await (await self._reading(ref.connection)).entries(ref.name, where, limit=limit, offset=offset)
-
     async def calibration(self, ref: CollectionRef, model: EmbeddingModel) -> Calibration:
         """The calibration of the model of a collection; where it was not measured, by a sample of its vectors."""
         known = self._calibrations.get((ref, model.fingerprint))
         if model.calibration.is_measured or known is not None:
             return known or model.calibration
-        provider = await self._reading(ref.connection)
+        provider = await self.reading(ref.connection)
         page = await provider.entries(ref.name, EVERYTHING, limit=SAMPLED)
         found = await provider.vectors(ref.name, [entry.id for entry in page.entries])
         sampled = sampled_calibration(np.stack(list(found.values()))) if found else None
         if sampled is not None:
             self._calibrations[ref, model.fingerprint] = sampled
         return sampled or model.calibration
-
-    async def get_entries(self, ref: CollectionRef, ids: Sequence[str]) -> dict[str, Entry]:
-        """The documents with these ids; unknown ids are left out."""
-        return await (await self._reading(ref.connection)).get(ref.name, ids)
-
-    async def vectors(self, ref: CollectionRef, ids: Sequence[str]) -> dict[str, Vector]:
-        """The vectors of the documents with these ids, `(dim,) float32` each; unknown ids are left out."""
-        return await (await self._reading(ref.connection)).vectors(ref.name, ids)
 
     async def matching(self, ref: CollectionRef, where: Clause) -> tuple[list[str], int]:
         """The ids of the documents that match a filter, and the number of all documents."""
@@ -180,19 +168,14 @@ class Collections:
         await self._require_writable(ref)
         # Reading and writing are one step within this process: providers have none that changes metadata alone.
         async with self._updating:
-            entry = (await self.get_entries(ref, [id_])).get(id_)
-            vector = (await self.vectors(ref, [id_])).get(id_)
+            provider = await self.reading(ref.connection)
+            entry = (await provider.get(ref.name, [id_])).get(id_)
+            vector = (await provider.vectors(ref.name, [id_])).get(id_)
             if entry is None or vector is None:
                 raise NotFoundError(f"Document '{id_}' not found")
             changed = replace(entry, metadata={**entry.metadata, **metadata} if merge else dict(metadata))
             await self._upsert(ref, [changed], np.stack([vector]))
         return changed
-
-    async def search(
-        self, ref: CollectionRef, vector: Vector, *, limit: int, where: Clause = EVERYTHING
-    ) -> list[EntryHit]:
-        """The documents nearest to a vector. Raises: InvalidInputError if it has another dimension."""
-        return await (await self._reading(ref.connection)).search(ref.name, vector, limit=limit, where=where)
 
     async def embed_query(self, ref: CollectionRef, text: str) -> Vector:
         """Embed a query with the collection's model, `(dim,) float32`. Raises: InvalidInputError, ConflictError."""
@@ -227,8 +210,9 @@ class Collections:
 
     async def _made_by(self, ref: CollectionRef, model: EmbeddingModel) -> bool:
         """Whether the model makes the same vectors for some of a collection's texts again."""
-        page = await self.entries(ref, EVERYTHING, limit=labels.SAMPLES, offset=0)
-        stored = await self.vectors(ref, [entry.id for entry in page.entries])
+        provider = await self.reading(ref.connection)
+        page = await provider.entries(ref.name, EVERYTHING, limit=labels.SAMPLES)
+        stored = await provider.vectors(ref.name, [entry.id for entry in page.entries])
         sampled = [entry for entry in page.entries if entry.id in stored]
         if not sampled or any(len(stored[entry.id]) != model.dimension for entry in sampled):
             return not page.total
@@ -239,7 +223,6 @@ class Collections:
         return labels.with_labels(await (await self._writing(ref.connection)).merge_metadata(ref.name, metadata))
 
     async def delete(self, ref: CollectionRef, id_: str) -> None:
-        """Delete one document. Raises: NotFoundError."""
         await self._require_writable(ref)
         async with self.write_lock.shared():
             existed = await (await self._writing(ref.connection)).delete(ref.name, id_)
@@ -259,18 +242,15 @@ class Collections:
         async with self.write_lock.shared():
             return await self.connections.require(ref.connection).call(empty, WRITE_S)
 
-    async def values(self, ref: CollectionRef, path: tuple[str, ...]) -> list[Json]:
-        """The distinct values of a metadata field, unordered."""
-        return await (await self._reading(ref.connection)).values(ref.name, path)
-
-    def _reading(self, connection: str) -> Awaitable[ProviderCalls]:
+    def reading(self, connection: str) -> Awaitable[ProviderCalls]:
+        """The provider of a connection, for calls that only read."""
         return self.connections.require(connection).within(READ_S)
 
     def _writing(self, connection: str) -> Awaitable[ProviderCalls]:
         return self.connections.require(connection).within(WRITE_S)
 
     async def _stored(self, ref: CollectionRef) -> Collection:
-        found = await (await self._reading(ref.connection)).collection(ref.name)
+        found = await (await self.reading(ref.connection)).collection(ref.name)
         if found is None:
             raise NotFoundError(f"Collection '{ref.name}' not found")
         return found

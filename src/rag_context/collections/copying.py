@@ -128,7 +128,6 @@ async def copy_all(
 
 
 async def own_collections(provider: Provider) -> list[str]:
-    """The names of the collections that `copy_all` copies. Raises: BackendError."""
     found = await provider.collections()
     return [collection.name for collection in found if not collection.foreign and BUILT not in collection.name]
 

@@ -46,7 +46,6 @@ class TextEmbedder:
         return self._embedder.model
 
     async def query(self, text: str) -> Vector:
-        """Embed a query: `(dim,) float32`. Raises: BackendError."""
         return await self._for_queries.embed_query(text)
 
     async def documents(self, texts: Sequence[str]) -> Matrix:
@@ -158,7 +157,7 @@ class ProviderConnection:
             raise errors.BackendUnavailableError(self.dependency.name, str(error)) from error
 
     async def health(self) -> ProviderHealth:
-        """Check the provider now; never raises."""
+        """Check the provider now."""
 
         async def ask() -> ProviderHealth:
             return await (await self.opened()).health()
@@ -166,7 +165,6 @@ class ProviderConnection:
         return await examined(ask, PROBE_S, self._clock)
 
     async def close(self) -> None:
-        """Close the provider, if it was opened."""
         if self._open_provider is not None:
             await self._open_provider.end()
 
@@ -206,7 +204,6 @@ class Connections(dict[str, ProviderConnection]):
         super().__init__((connection.id, connection) for connection in connections)
 
     def require(self, id_: str) -> ProviderConnection:
-        """A connection by its id. Raises: NotFoundError."""
         found = self.get(id_)
         if found is None:
             raise errors.NotFoundError(f"Connection '{id_[:64]}' not found; known are {', '.join(self)}")

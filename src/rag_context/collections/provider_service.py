@@ -39,7 +39,6 @@ class AllowedAddresses:
     configured: tuple[str, ...] = ()
 
     def forbidden(self, addresses: Iterable[str]) -> list[str]:
-        """The addresses that are not allowed."""
         if ANY in self.listed:
             return []
         allowed = {_parts(each) for each in (*self.listed, *self.configured)}
@@ -67,8 +66,6 @@ def _parts(address: str) -> tuple[str, int | None] | None:
 
 
 class ProviderService:
-    """The use cases of providers."""
-
     def __init__(self, connections: Connections, registry: ProviderRegistry, allowed: AllowedAddresses) -> None:
         self._connections = connections
         self._registry = registry

@@ -29,32 +29,8 @@ _LONGEST = 300
 EntryPoints: TypeAlias = Callable[[], Iterable[EntryPoint]]
 
 
-@dataclass(frozen=True, slots=True)
-class Plugin:
-    """The object of an entry point, or the reason why it could not be imported."""
-
-    name: str
-    distribution: str
-    value: object = None
-    reason: str | None = None
-
-
 def installed() -> Iterable[EntryPoint]:
-    """The entry points of all installed distributions."""
     return entry_points(group=GROUP)
-
-
-def load(found: EntryPoints = installed) -> list[Plugin]:
-    """Import the entry points, sorted by name and distribution. A failed import is returned with its reason."""
-    return sorted((_loaded(each) for each in found()), key=lambda plugin: (plugin.name, plugin.distribution))
-
-
-def _loaded(entry: EntryPoint) -> Plugin:
-    distribution = entry.dist.name if entry.dist is not None else "an unknown distribution"
-    try:
-        return Plugin(entry.name, distribution, entry.load())
-    except (Exception, SystemExit) as error:  # noqa: BLE001  (a plug-in may raise anything)
-        return Plugin(entry.name, distribution, reason=f"It cannot be loaded: {sentence_of(error)}.")
 
 
 def sentence_of(error: BaseException) -> str:
@@ -202,7 +178,6 @@ class ProviderRegistry:
         return iter(sorted([*self._built_in.values(), *self._others()], key=lambda each: each.name))
 
     def get(self, name: str) -> Registered | None:
-        """The kind with this name, or None."""
         built_in = self._built_in.get(name)
         if built_in is not None:
             return built_in
@@ -214,7 +189,8 @@ class ProviderRegistry:
 
     def _others(self) -> list[Registered]:
         if self._loaded is None:
-            self._loaded = _without_doubles(self._built_in, [_registered(plugin) for plugin in load(self._plugins)])
+            found = sorted(map(_registered, self._plugins()), key=lambda each: (each.name, each.distribution or ""))
+            self._loaded = _without_doubles(self._built_in, found)
         return self._loaded
 
 
@@ -251,29 +227,28 @@ async def examined(
     return ProviderHealth(Status.UNAVAILABLE, checked, (clock() - started) * 1000, error)
 
 
-def _registered(plugin: Plugin) -> Registered:
+def _registered(entry: EntryPoint) -> Registered:
     """The registration of a plug-in; if it is broken, with the reason."""
-    broken = Registered(plugin.name, plugin.name, reason=plugin.reason, distribution=plugin.distribution)
-    kind = plugin.value
-    if plugin.reason is not None:
-        return broken
+    distribution = entry.dist.name if entry.dist is not None else "an unknown distribution"
+    broken = Registered(entry.name, entry.name, distribution=distribution)
+    try:
+        kind = entry.load()
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (a plug-in may raise anything)
+        return replace(broken, reason=f"It cannot be loaded: {sentence_of(error)}.")
     if not isinstance(kind, ProviderKind):
         return replace(broken, reason=f"It is not a ProviderKind, but of type {type(kind).__name__}.")
-    if kind.name != plugin.name or not _NAME.fullmatch(kind.name):
+    if kind.name != entry.name or not _NAME.fullmatch(kind.name):
         reason = f"Its name is {kind.name!r}; it must equal the name of its entry point and match {_NAME.pattern}."
         return replace(broken, reason=reason)
-    if not _can_be_listed(kind.title, kind.capabilities):
+    title: object = kind.title
+    capabilities: object = kind.capabilities
+    if not isinstance(title, str) or not isinstance(capabilities, Capabilities):
         return replace(broken, reason="Its title must be a text, and its capabilities a Capabilities.")
     try:
         kind.configuration.model_json_schema()
     except Exception as error:  # noqa: BLE001  (a plug-in's model may raise anything)
         return replace(broken, reason=f"Its configuration cannot be described: {sentence_of(error)}.")
-    return Registered(kind.name, kind.title, kind.capabilities, distribution=plugin.distribution, kind=kind)
-
-
-def _can_be_listed(title: object, capabilities: object) -> bool:
-    """Whether the fields of a plug-in have the declared types."""
-    return isinstance(title, str) and isinstance(capabilities, Capabilities)
+    return Registered(kind.name, kind.title, kind.capabilities, distribution=distribution, kind=kind)
 
 
 def _without_doubles(built_in: Mapping[str, Registered], found: Sequence[Registered]) -> list[Registered]:

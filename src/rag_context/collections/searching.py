@@ -70,12 +70,13 @@ async def search(collections: Collections, ref: CollectionRef, query: Collection
     match query.mode:
         case Mode.VECTOR:
             vector = await _vector(collections, ref, query)
-            hits = await collections.search(ref, vector, limit=query.limit, where=query.where)
+            provider = await collections.reading(ref.connection)
+            hits = await provider.search(ref.name, vector, limit=query.limit, where=query.where)
             found = [CollectionMatch(hit.entry, clipped(hit.cosine)) for hit in hits]
         case Mode.TEXT:
             scores = await _scores(collections, ref, query, query.limit, ())
             best = sorted(scores, key=lambda id_: (-scores[id_].bm25, id_))
-            stored = await collections.get_entries(ref, best)
+            stored = await (await collections.reading(ref.connection)).get(ref.name, best)
             found = [CollectionMatch(stored[id_], scores[id_].share) for id_ in best if id_ in stored]
         case Mode.HYBRID:
             found = await _by_both(collections, ref, query)
@@ -85,14 +86,15 @@ async def search(collections: Collections, ref: CollectionRef, query: Collection
 async def _by_both(collections: Collections, ref: CollectionRef, query: CollectionQuery) -> list[CollectionMatch]:
     vector = await _vector(collections, ref, query)
     pool = max(_POOL_LEAST, _POOL_TIMES * query.limit)
-    hits = await collections.search(ref, vector, limit=pool, where=query.where)
+    provider = await collections.reading(ref.connection)
+    hits = await provider.search(ref.name, vector, limit=pool, where=query.where)
     cosines = {hit.entry.id: clipped(hit.cosine) for hit in hits}
     entries = {hit.entry.id: hit.entry for hit in hits}
     scores = await _scores(collections, ref, query, pool, list(cosines))
     missing = [id_ for id_ in scores if id_ not in cosines]
     if missing:
-        entries |= await collections.get_entries(ref, missing)
-        made = await collections.vectors(ref, missing)
+        entries |= await provider.get(ref.name, missing)
+        made = await provider.vectors(ref.name, missing)
         cosines |= {id_: clipped(float(row @ vector)) for id_, row in made.items()}
     ids = [id_ for id_ in cosines if id_ in entries]
     # Both scores of every candidate: one that only one side returned must not rank below one that both returned.
@@ -215,24 +217,18 @@ def _scored(
 
 
 class Strategy(StrEnum):
-    """Which text is the query."""
-
     FIRST_MESSAGE = "first message (raw query)"
     FOLLOW_UP = "follow-up (contextualized topic)"
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationQuery:
-    """The text to embed, and the strategy that selected it."""
-
     text: str
     strategy: Strategy
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionHit:
-    """A hit and its collection."""
-
     ref: CollectionRef
     hit: EntryHit
 
@@ -267,8 +263,6 @@ def choose(user_message: str, current_topic: str | None) -> ConversationQuery:
 
 
 class Conversations:
-    """Searches several collections at once."""
-
     def __init__(self, collections: Collections) -> None:
         self._collections = collections
         self.reused = 0
@@ -307,7 +301,8 @@ class Conversations:
             require_embeddable(collection)
             await self._collections.check_model(ref, collection)
             vector = await cache.vector(ref.connection, collection)
-            return await self._collections.search(ref, vector, limit=limit)
+            provider = await self._collections.reading(ref.connection)
+            return await provider.search(ref.name, vector, limit=limit, where=EVERYTHING)
         except (errors.InvalidInputError, errors.NotFoundError, errors.ConflictError, errors.BackendError) as error:
             logger.warning("collection %r on connection %s was left out: %s", ref.name, ref.connection, error)
             return error

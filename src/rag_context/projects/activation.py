@@ -34,8 +34,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """The change of a document's promotion level."""
-
     document: records.ProjectDocument
     previous: records.PromotionLevel
     new: records.PromotionLevel
@@ -117,12 +115,10 @@ class Projects:
         return self.followed(tenant) or activation
 
     def followed(self, tenant: Tenant) -> Activation | None:
-        """The activation of a tenant; None if this process does not follow it."""
         follower = self._followed.get(tenant)
         return None if follower is None else follower.activation
 
     def state(self, tenant: Tenant) -> FollowState | None:
-        """The state of following a tenant; None if this process does not follow it."""
         follower = self._followed.get(tenant)
         return None if follower is None else follower.state
 
@@ -294,7 +290,6 @@ class Projects:
             await follower.is_deleted()  # finds it recorded
 
     async def _end(self, tenant: Tenant, wait_s: float = STOP_S) -> None:
-        """Stop following a tenant and end its activations."""
         self.resuming.pop(tenant, None)
         follower = self._followed.pop(tenant, None)
         if follower is not None:

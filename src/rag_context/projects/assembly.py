@@ -81,8 +81,6 @@ class Rendered:
 
 
 class ContextSection(StrEnum):
-    """The parts of a context, in their order."""
-
     CRITICAL = "## Critical Context (Always Relevant)"
     RELEVANT = "## Retrieved Context (By Relevance)"
     LINKED = "## Related Context (Linked Documents)"
@@ -294,7 +292,6 @@ class Renderer:
         return [made[content] for content in contents]
 
     def ready(self, content: str) -> Rendered | None:
-        """The rendered content from the cache, or None."""
         with self._lock:
             return self._rendered.get(_key(content))
 

@@ -152,7 +152,6 @@ class ProjectRecords:
             await asyncio.to_thread(self._registry.put, record)
 
     async def left(self, tenant: Tenant) -> None:
-        """Record that a project is no longer followed, because another branch is."""
         for record in await self.records():
             if record.tenant == tenant:
                 await self.put(replace(record, is_followed=False))

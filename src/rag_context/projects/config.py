@@ -171,10 +171,13 @@ def read_config(path: Path) -> ProjectConfig:
     twice = _repeated([doc_type.name for doc_type in file.custom_doc_types])
     if twice:
         raise _invalid(path, [FieldError("custom_doc_types", f"The name {name!r} occurs twice") for name in twice])
+    is_theirs = (
+        foreign and "docs_path" not in file.model_fields_set and (path.parents[1] / FOREIGN_DOCS_FOLDER).is_dir()
+    )
     return ProjectConfig(
         path=path,
         project_name=file.project_name,
-        docs_path=_docs_path(file, path) if foreign else file.docs_path,
+        docs_path=FOREIGN_DOCS_FOLDER if is_theirs else file.docs_path,
         query=_query_values(file),
         search=_given(
             min_relevance_score=file.semantic_search.min_relevance_score, max_results=file.semantic_search.limit
@@ -198,11 +201,6 @@ def _remove_unknown(values: dict[str, Any]) -> list[str]:
             del holder[key]
         return [_location(loc) for loc in unknown]
     return []
-
-
-def _docs_path(file: ConfigFile, path: Path) -> str:
-    is_theirs = "docs_path" not in file.model_fields_set and (path.parent.parent / FOREIGN_DOCS_FOLDER).is_dir()
-    return FOREIGN_DOCS_FOLDER if is_theirs else file.docs_path
 
 
 def _query_values(file: ConfigFile) -> dict[str, object]:

@@ -116,7 +116,6 @@ class DocumentList:
         return None if entry is None else entry.document
 
     def by_text(self, digest: str) -> ProjectDocument | None:
-        """A document of a file with this `text_digest`, or None."""
         return self._by_text.get(digest)
 
     def critical(self) -> tuple[ProjectDocument, ...]:

@@ -97,8 +97,6 @@ def _opened(text: str, first_line: int, tokens: int, renderer: assembly.Renderer
 
 @dataclass(frozen=True, slots=True)
 class Excerpts:
-    """Makes a context of documents, and excerpts of those that do not fit as a whole."""
-
     documents: DocumentStore
     renderer: assembly.Renderer
     deadline: Deadline
@@ -296,7 +294,6 @@ class _Selection:
 
 
 def _density(made: assembly.Rendered) -> float:
-    """Characters per token of a text."""
     return max(1, len(made.text)) / max(1, made.tokens)
 
 

@@ -30,6 +30,8 @@ PASSAGES_PER_DOCUMENT = 4
 """Most chunks of one document in the results of a search, so that a large document does not fill them."""
 
 FIRST_CHUNKS = 20
+"""The least limit of the first search."""
+
 DOCUMENTS_PER_RESULT = 2
 """Candidates per requested document: a boost may lift one from below."""
 
@@ -88,7 +90,7 @@ def query_for(question: str | Vector, options: records.RetrievalOptions, tenant:
         return None
     return replace(
         query,
-        limit=first_limit(options),
+        limit=max(FIRST_CHUNKS, PASSAGES_PER_DOCUMENT * DOCUMENTS_PER_RESULT * options.max_results),
         where=where,
         min_score=options.min_relevance_score,
         per_document=PASSAGES_PER_DOCUMENT,
@@ -136,10 +138,6 @@ async def find_critical(
     return _matches(answer.results, options, lookup)
 
 
-def first_limit(options: records.RetrievalOptions) -> int:
-    return max(FIRST_CHUNKS, PASSAGES_PER_DOCUMENT * DOCUMENTS_PER_RESULT * options.max_results)
-
-
 def _visible(options: records.RetrievalOptions, tenant: Tenant) -> Filter | None:
     """The filter for the options, which the store applies before it scores; None if they exclude every document."""
     groups: list[tuple[str, ...]] = []
@@ -154,7 +152,6 @@ def _visible(options: records.RetrievalOptions, tenant: Tenant) -> Filter | None
 
 
 def lets_through(options: records.RetrievalOptions, level: records.PromotionLevel) -> bool:
-    """Whether the options include documents of this level."""
     return level >= options.min_promotion_level and (not options.promotion_levels or level in options.promotion_levels)
 
 

@@ -86,7 +86,6 @@ class FrontMatter:
 
     @property
     def further(self) -> dict[str, Json]:
-        """The keys without a meaning."""
         return {key: value for key, value in self.values.items() if key not in _STANDING}
 
 
@@ -254,15 +253,12 @@ def _listed(value: Json, key: str, warnings: list[str]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A replaced file, with its content before and after."""
-
     path: Path
     before: bytes
     after: bytes
 
     @property
     def previous(self) -> PromotionLevel:
-        """The level that the file had before."""
         return read_front_matter(self.before.decode()).promotion_level
 
     def undo(self) -> None:

@@ -131,7 +131,6 @@ def located(docs_root: Path, requested: str) -> str:
 
 
 def relative_path(docs_root: Path, path: Path) -> str:
-    """The path of a file relative to the docs folder, in POSIX form."""
     return os.path.relpath(path, docs_root).replace(os.sep, "/")
 
 
@@ -139,16 +138,12 @@ def _resolved(decoded: str, document: str, docs_folder: str) -> Iterator[str]:
     from_top = decoded.startswith("/")
     parts = decoded.split("/")
     base = [] if from_top else document.split("/")[:-1]
-    yield from _spelt(_walked_within(docs_folder, base, parts))
+    # With the docs folder's name as first part, so that `../<docs folder>/x` stays inside.
+    walked = _walked([docs_folder, *base], parts)
+    yield from _spelt(walked[1:] if walked and walked[0] == docs_folder else None)
     lead = 1 if parts[0] in ("", ".", "..") else 0
     if lead and parts[lead : lead + 1] == [docs_folder]:
         yield from _spelt(_walked([], parts[lead + 1 :]))
-
-
-def _walked_within(docs_folder: str, base: Sequence[str], parts: Sequence[str]) -> list[str] | None:
-    """Resolve a path with the docs folder's name as first part, so that `../<docs folder>/x` stays inside."""
-    walked = _walked([docs_folder, *base], parts)
-    return walked[1:] if walked and walked[0] == docs_folder else None
 
 
 def _walked(base: Sequence[str], parts: Sequence[str]) -> list[str] | None:
@@ -182,7 +177,6 @@ def _decoded(href: str) -> str | None:
 
 
 def invalid_path(message: str) -> InvalidInputError:
-    """The error of a request with a path that cannot be used."""
     return InvalidInputError(message, [FieldError("path", message)])
 
 

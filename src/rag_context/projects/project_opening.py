@@ -29,7 +29,7 @@ _NAMES = (CONFIG_FILE, FOREIGN_CONFIG_FILE)
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """An activated project. `branch_is_given`: a caller has fixed the branch; otherwise it follows checkouts."""
+    """An activated project; `branch_is_given`: a caller has fixed the branch, otherwise it follows checkouts."""
 
     config: ProjectConfig
     tenant: Tenant

@@ -141,6 +141,7 @@ RecordSearch: TypeAlias = Callable[[SearchRecord, records.Label, Collection[str]
 """Records a search for the statistics, with the ids of the documents that it returned."""
 
 
+@dataclass(frozen=True)
 class ProjectQuestions:
     """Answers questions from the documents of one project, or from its external documents.
 
@@ -148,35 +149,24 @@ class ProjectQuestions:
     search itself raises no `BackendError`: it returns what it found, with warnings.
     """
 
-    def __init__(
-        self,
-        resolver: ProjectResolver,
-        retrieval: RetrievalDependencies,
-        chat: ChatModel | None,
-        record_search: RecordSearch,
-        admissions: Admissions,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._resolver = resolver
-        self._retrieval = retrieval
-        self._chat = chat
-        self._record_search = record_search
-        self._admissions = admissions
-        self._clock = clock
-        self._now = now
+    resolver: ProjectResolver
+    retrieval: RetrievalDependencies
+    chat: ChatModel | None
+    record_search: RecordSearch
+    admissions: Admissions
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = utc_now
 
     @performs(operations.RAG_QUERY)
     async def query(self, request: wire.RagQueryRequest, context: CallContext) -> wire.RagQueryResponse:
-        project = await self._resolver.resolve(request, context.caller)
+        project = await self.resolver.resolve(request, context.caller)
         await self._check_doc_types(request.doc_types, project)
         options = overridden(project.options, request)
         return wire.RagQueryResponse(**await self._context(request, options, context, project.tenant))
 
     @performs(operations.SEMANTIC_SEARCH)
     async def search(self, request: wire.SemanticSearchRequest, context: CallContext) -> wire.SemanticSearchResponse:
-        project = await self._resolver.resolve(request, context.caller)
+        project = await self.resolver.resolve(request, context.caller)
         await self._check_doc_types(request.doc_types, project)
         options = overridden(project.search_options, request)
         return wire.SemanticSearchResponse(**await self._documents(request, options, context, project.tenant))
@@ -185,7 +175,7 @@ class ProjectQuestions:
     async def search_external(
         self, request: wire.SearchExternalDocsRequest, context: CallContext
     ) -> wire.SearchExternalDocsResponse:
-        activation, tenant, path = external(await self._resolver.resolve(request, context.caller))
+        activation, tenant, path = external(await self.resolver.resolve(request, context.caller))
         options = overridden(activation.search_options, request)
         fields = await self._documents(request, options, context, activation.tenant, tenant)
         return wire.SearchExternalDocsResponse(**fields, external_docs_path=path)
@@ -194,7 +184,7 @@ class ProjectQuestions:
     async def query_external(
         self, request: wire.RagQueryExternalRequest, context: CallContext
     ) -> wire.RagQueryExternalResponse:
-        activation, tenant, path = external(await self._resolver.resolve(request, context.caller))
+        activation, tenant, path = external(await self.resolver.resolve(request, context.caller))
         options = overridden(activation.options, request).overridden(
             include_critical=records.CriticalInclusion.NEVER,
             min_promotion_level=records.PromotionLevel.STANDARD,  # external documents cannot be promoted
@@ -211,14 +201,14 @@ class ProjectQuestions:
         tenant: Tenant | None = None,
     ) -> dict[str, Any]:
         """One text of the documents (of `tenant`, or else of the project), and an answer if there is a chat model."""
-        started, behind = self._clock(), self._resolver.behind(project)
-        async with self._admissions.searches.admitted():
-            retrieval = RetrievalService(self._retrieval, tenant or project)
+        started, behind = self.clock(), self.resolver.behind(project)
+        async with self.admissions.searches.admitted():
+            retrieval = RetrievalService(self.retrieval, tenant or project)
             context = await retrieval.assemble_context(question.query, options)
-        latency_ms = (self._clock() - started) * 1000.0
+        latency_ms = (self.clock() - started) * 1000.0
         ids = [document.document_id for document in context.all_sources]
         self._record(question.query, context.label, ids, call.request_id, latency_ms)
-        chat = self._chat
+        chat = self.chat
         written = Written(remarks=(NO_MODEL,)) if chat is None else await write_answer(question.query, context, chat)
         return {
             **tenant_fields(project),
@@ -246,11 +236,11 @@ class ProjectQuestions:
         tenant: Tenant | None = None,
     ) -> dict[str, Any]:
         """The documents that answer a question, without their texts. The arguments are those of `_context`."""
-        started, behind = self._clock(), self._resolver.behind(project)
-        async with self._admissions.searches.admitted():
-            retrieval = RetrievalService(self._retrieval, tenant or project)
+        started, behind = self.clock(), self.resolver.behind(project)
+        async with self.admissions.searches.admitted():
+            retrieval = RetrievalService(self.retrieval, tenant or project)
             found = await retrieval.list_relevant_documents(question.query, options)
-        latency_ms = (self._clock() - started) * 1000.0
+        latency_ms = (self.clock() - started) * 1000.0
         ids = [document.document_id for document in found.documents]
         self._record(question.query, found.label, ids, call.request_id, latency_ms)
         return {
@@ -265,7 +255,7 @@ class ProjectQuestions:
     ) -> None:
         stage_ms = latencies_of_parts(label.legs)
         record = SearchRecord(
-            timestamp=self._now(),
+            timestamp=self.now(),
             request_id=request_id,
             query=query,
             results_count=len(document_ids),
@@ -277,7 +267,7 @@ class ProjectQuestions:
             cache_hit=False,
             agent=AGENT,
         )
-        self._record_search(record, label, document_ids)
+        self.record_search(record, label, document_ids)
 
     async def _check_doc_types(self, requested: list[str] | None, project: ResolvedProject) -> None:
         known = {info.name for info in project.doc_types} | {records.DEFAULT_DOC_TYPE}
@@ -285,7 +275,7 @@ class ProjectQuestions:
         if not unknown:
             return
         try:
-            known |= (await self._retrieval.document_lists.of(project.tenant)).counts.keys()
+            known |= (await self.retrieval.document_lists.of(project.tenant)).counts.keys()
         except BackendError:
             return  # the types that documents name cannot be read; a search for an unknown type finds nothing
         if unknown := [name for name in unknown if name not in known]:
@@ -310,7 +300,6 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
 
 
 def overridden(options: records.RetrievalOptions, request: wire.Question) -> records.RetrievalOptions:
-    """The options of a project with those that a question sets."""
     stated = ((_OPTIONS[name], value) for name, value in request if name in _OPTIONS and value is not None)
     return options.overridden(**{option: read(value) for (option, read), value in stated})
 

@@ -34,17 +34,14 @@ class ResolvedProject:
 
     @property
     def options(self) -> records.RetrievalOptions:
-        """The options of `rag_query`, from the project's configuration or the defaults."""
         return self.activation.options if self.activation is not None else QUERY_DEFAULTS
 
     @property
     def search_options(self) -> records.RetrievalOptions:
-        """The options of `semantic_search`, from the project's configuration or the defaults."""
         return self.activation.search_options if self.activation is not None else SEARCH_DEFAULTS
 
     @property
     def doc_types(self) -> tuple[records.DocTypeInfo, ...]:
-        """The document types that it declares, or the built-in ones."""
         return self.activation.doc_types.infos if self.activation is not None else built_in_doc_types()
 
 

@@ -281,7 +281,6 @@ MAX_WARNINGS = 100
 
 
 def limited(warnings: Sequence[str]) -> list[str]:
-    """The first warnings, and the number of the others."""
     more = len(warnings) - MAX_WARNINGS
     return [*warnings[:MAX_WARNINGS], f"and {more} more"] if more > 0 else list(warnings)
 

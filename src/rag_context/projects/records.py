@@ -45,7 +45,6 @@ class PromotionLevel(IntEnum):
 
     @classmethod
     def of(cls, label: str) -> "PromotionLevel":
-        """The level with this name. Raises: ValueError."""
         try:
             return cls[label.strip().upper()]
         except KeyError:
@@ -54,8 +53,6 @@ class PromotionLevel(IntEnum):
 
 
 class CriticalInclusion(StrEnum):
-    """Which critical documents a context begins with."""
-
     ALWAYS = "always"
     RELEVANT = "relevant"
     NEVER = "never"
@@ -230,7 +227,6 @@ class RagContext:
 
     @property
     def all_sources(self) -> Iterator[RetrievedDocument]:
-        """Every source once, in the order of the context."""
         seen: set[str] = set()
         for document in (*self.critical_documents, *self.relevant_documents, *self.linked_documents):
             if document.path not in seen:
@@ -278,7 +274,6 @@ class SchemaValidationError(ProjectError):
 
 
 def invalid_config(location: str, message: str) -> SchemaValidationError:
-    """The error of a configuration that is wrong at one place."""
     sentence = f"The project configuration is invalid: {location}: {message}"
     return SchemaValidationError(sentence, [FieldError(location, message)])
 
@@ -288,8 +283,6 @@ class ExternalDocsNotConfiguredError(ProjectError):
 
 
 class ExternalDocsNotPromotableError(ProjectError):
-    """External documents are read-only, so they cannot be promoted."""
-
     code = "EXTERNAL_DOCS_NOT_PROMOTABLE"
 
 

@@ -57,8 +57,6 @@ class RetrievalDependencies:
 
 @dataclass(slots=True)
 class Run:
-    """One retrieval."""
-
     dependencies: RetrievalDependencies
     options: RetrievalOptions
     deadline: Deadline
@@ -183,7 +181,6 @@ class Run:
         return documents
 
     async def assembled(self, entries: Sequence[ContextEntry], matches: Sequence[finding.Match]) -> Assembled:
-        """Assemble the context; a document that does not fit as a whole is represented by its best parts."""
         dependencies = self.dependencies
         excerpts = Excerpts(dependencies.documents, dependencies.renderer, self.deadline, self.texts)
         return await excerpts.assembled(
@@ -191,7 +188,6 @@ class Run:
         )
 
     def label(self, answer: Answer) -> Label:
-        """How the results were obtained."""
         warnings = [answer.warning] if answer.warning is not None else []
         windows = self.query.windows if self.query is not None else ()
         return Label(answer.level, answer.legs, answer.breaker_open, (*warnings, *self.warnings), windows)

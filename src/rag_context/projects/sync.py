@@ -35,8 +35,6 @@ _LABELS = Labels(content_type=DOCUMENTATION)
 
 
 class FileOutcome(StrEnum):
-    """The result for a file."""
-
     INDEXED = "indexed"
     REPLACED = "replaced"
     RENAMED = "renamed"

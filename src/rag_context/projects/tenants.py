@@ -112,7 +112,6 @@ def is_checking_out(root: Path) -> bool:
 
 
 def checked_branch(name: str) -> str:
-    """Validate a branch name in a request. Raises: InvalidInputError."""
     name = name.strip()
     if not name or len(name) > MAX_BRANCH_CHARS or not name.isprintable():
         message = f"A branch name must have 1 to {MAX_BRANCH_CHARS} printable characters"

@@ -207,10 +207,11 @@ class SearchChain:
     async def _descend(self, query: Query, deadline: Deadline) -> Answer:
         for_retrievers = deadline.sooner((1.0 - RETRIEVERS_SHARE) * self._deadline_s)
         errors: list[str] = []
-        with Retrievers(self._sources, query, for_retrievers, self._clock, self._without_standing) as retrievers:
+        tasks = Retrievers(self._sources, query, deadline, for_retrievers, self._clock, self._without_standing)
+        with tasks as retrievers:
             for level in (self._primary, self._text) if query.has_text else (self._primary,):
                 try:
-                    answer = await level(query, retrievers, deadline)
+                    answer = await level(retrievers)
                     return replace(answer, legs={**retrievers.reports, **answer.legs})
                 except BackendError as error:
                     is_logged = isinstance(error, BreakerOpenError | BackendStartingError)  # when it began
@@ -224,23 +225,23 @@ class SearchChain:
             )
             return empty if query.has_text else replace(empty, warning=VECTOR_ONLY)
 
-    async def _primary(self, query: Query, retrievers: Retrievers, deadline: Deadline) -> Answer:
+    async def _primary(self, retrievers: Retrievers) -> Answer:
         """Level 1: the retrievers that the mode names; where one is missing, a warning says which."""
+        query, deadline = retrievers.query, retrievers.answer_deadline
         if query.mode is Mode.TEXT:
-            return await self._from_text(query, retrievers, deadline, Level.PRIMARY)
+            return await self._from_text(retrievers, Level.PRIMARY)
         if query.has_text:
             # Hedges: where the vector search fails in the end, the answer by keywords is ready in time.
             retrievers.call_if_vector_is_late(HEDGE_SHARE * self._deadline_s, retrievers.start_text)
             retrievers.call_if_vector_is_late(
                 FALLBACK_SHARE * self._deadline_s,
-                lambda: retrievers.prepare_fallback(self._from_text(query, retrievers, deadline, Level.TEXT)),
+                lambda: retrievers.prepare_fallback(self._from_text(retrievers, Level.TEXT)),
             )
         candidates = self._sources.candidates
-        vector = (
-            retrievers.start_one_call(retrievers.search_vectors())
-            if candidates is None
-            else retrievers.start_embedding()
-        )
+        if candidates is None:
+            vector = retrievers.start_one_call(retrievers.search_vectors())
+        else:
+            vector = retrievers.start_embedding()
         is_hybrid = query.has_text and query.mode is not Mode.VECTOR
         keywords = retrievers.start_text() if is_hybrid and candidates is None else None
         # Counted beside the embedding, which was started above.
@@ -254,42 +255,30 @@ class SearchChain:
         if candidates is None:
             vector_results = await vector
             text, warning = await _hits_or_warning(keywords)
-            selection = await self._from_stores(query, vector_results, text, retrievers, deadline)
+            selection = await self._from_stores(retrievers, vector_results, text)
             self._sources.require_same_model(vector_results)
         elif is_hybrid and candidates.is_remote:
-            in_one_call = self._from_one_call_or_its_parts(query, vector, retrievers, candidates, deadline)
+            in_one_call = self._from_one_call_or_its_parts(retrievers, candidates)
             selection, warning = await retrievers.start_one_call(in_one_call)
         else:
-            keyword_text = query.text if is_hybrid else None
-            one_call = self._from_one_call(query, vector, keyword_text, retrievers, candidates)
+            one_call = self._from_one_call(retrievers, candidates, query.text if is_hybrid else None)
             selection, warning = await retrievers.start_one_call(one_call), None
-        answer = await self._answer(selection, retrievers, deadline)
+        answer = await self._answer(selection, retrievers)
         answer = answer if warning is None else replace(answer, warning=warning)
         return _labelled(answer, missing)
 
     async def _from_stores(
-        self,
-        query: Query,
-        vector_results: VectorResults | None,
-        text: Sequence[KeywordHit] | None,
-        retrievers: Retrievers,
-        deadline: Deadline,
+        self, retrievers: Retrievers, vector_results: VectorResults | None, text: Sequence[KeywordHit] | None
     ) -> Selection:
-        vector = None if vector_results is None else vector_results.vector
-        store_reads = reads.StoreReads(self._sources, query, vector, deadline, has_texts=not retrievers.text_failed)
+        query, vector = retrievers.query, None if vector_results is None else vector_results.vector
+        has_texts = not retrievers.text_failed
+        store_reads = reads.StoreReads(self._sources, query, vector, retrievers.answer_deadline, has_texts=has_texts)
         with span("ranking"):
             return await select(query, store_reads, vector_results, text, self._known)
 
-    async def _from_one_call(
-        self,
-        query: Query,
-        vector: "asyncio.Task[VectorResults]",
-        text: str | None,
-        retrievers: Retrievers,
-        candidates: CandidateSource,
-    ) -> Selection:
+    async def _from_one_call(self, retrievers: Retrievers, candidates: CandidateSource, text: str | None) -> Selection:
         """Everything after the embedding in one call; a keyword search only where there is a `text` for it."""
-        vector_results = await vector
+        query, vector_results = retrievers.query, await retrievers.start_embedding()
         with retrievers.reported("vector", "index_read"), retrievers.deadline.applied():
             selection = await candidates.read(
                 lambda: candidate_request(query, vector_results, text),
@@ -309,55 +298,52 @@ class SearchChain:
         return selection
 
     async def _from_one_call_or_its_parts(
-        self,
-        query: Query,
-        vector: "asyncio.Task[VectorResults]",
-        retrievers: Retrievers,
-        candidates: CandidateSource,
-        deadline: Deadline,
+        self, retrievers: Retrievers, candidates: CandidateSource
     ) -> tuple[Selection, str | None]:
         """As `_from_one_call`; where a server is late with it, the retrievers search by themselves.
 
         A call that does it all is as slow as its slowest part: so one of the two can still be answered alone.
         """
+        query = retrievers.query
         try:
             with retrievers.deadline.applied(), self._for_one_call().applied():
                 await candidates.prepare(query.text, query.where.tenant)
-            await vector  # outside of the share, which is for the store alone
+            await retrievers.start_embedding()  # outside of the share, which is for the store alone
             with self._for_one_call().applied():
-                return await self._from_one_call(query, vector, query.text, retrievers, candidates), None
+                return await self._from_one_call(retrievers, candidates, query.text), None
         except BackendTimeoutError:
             keywords = retrievers.start_text()
             vector_results = await retrievers.search_vectors()
             text, warning = await _hits_or_warning(keywords)
-            return await self._from_stores(query, vector_results, text, retrievers, deadline), warning
+            return await self._from_stores(retrievers, vector_results, text), warning
 
     def _for_one_call(self) -> Deadline:
         return Deadline.after(ONE_CALL_SHARE * self._deadline_s, self._clock)
 
-    async def _text(self, query: Query, retrievers: Retrievers, deadline: Deadline) -> Answer:
+    async def _text(self, retrievers: Retrievers) -> Answer:
         """Level 2: keyword search alone; prepared beside a late vector search where there was one."""
-        answer = await (retrievers.fallback or self._from_text(query, retrievers, deadline, Level.TEXT))
+        answer = await (retrievers.fallback or self._from_text(retrievers, Level.TEXT))
         return replace(answer, warning=WARNINGS[Level.TEXT])
 
-    async def _from_text(self, query: Query, retrievers: Retrievers, deadline: Deadline, level: Level) -> Answer:
+    async def _from_text(self, retrievers: Retrievers, level: Level) -> Answer:
+        query = retrievers.query
         text, candidates = await retrievers.start_text(), self._sources.keyword_candidates
         if candidates is None:
-            selection = await self._from_stores(query, None, text, retrievers, deadline)
+            selection = await self._from_stores(retrievers, None, text)
         else:
-            with deadline.applied(), span("ranking"):
+            with retrievers.answer_deadline.applied(), span("ranking"):
                 selection = await candidates.read(
                     lambda: candidate_request(query, None, query.text, text),
                     lambda snapshot: reads.completed(
                         select(query, reads.SnapshotReads(snapshot, query, None), None, text, self._known)
                     ),
                 )
-        return replace(await self._answer(selection, retrievers, deadline), level=level)
+        return replace(await self._answer(selection, retrievers), level=level)
 
-    async def _answer(self, selection: Selection, retrievers: Retrievers, deadline: Deadline) -> Answer:
+    async def _answer(self, selection: Selection, retrievers: Retrievers) -> Answer:
         failure = selection.gathered.failure
         if failure is None and not retrievers.text_failed:
-            await self._count(retrievers.tenant, deadline)
+            await self._count(retrievers.tenant, retrievers.answer_deadline)
         warning = None if failure is None else INEXACT
         if failure is None and selection.lag is not None:
             failure, warning = selection.lag, str(selection.lag)

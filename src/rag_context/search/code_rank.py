@@ -92,10 +92,6 @@ class CodeFeatures:
         stands_back = (not names_minor and is_minor(self.path[root:]), self.is_gathering and not defines)
         return float(rules.MINOR_FILE_FACTOR ** sum(stands_back))
 
-    def is_inside(self, name: str) -> bool:
-        """Whether the passage is part of what a name stands for, as a method of a class."""
-        return name in QUALIFIER.split(self.heading)
-
     def is_own(self, symbol: Symbol) -> bool:
         """Whether the definition is that of this name, and not of another one with the same last part."""
         if self.heading == symbol.text:
@@ -194,7 +190,11 @@ class _CodeQuestion(NamedTuple):
     def gain(self, features: CodeFeatures) -> tuple[bool, float]:
         """Whether a passage defines a name, and what it gains, in best fused scores."""
         defined_here = [symbol for symbol in self.symbols if symbol.name in features.names]
-        inside = [] if self.is_symbol else [symbol for symbol in self.symbols if features.is_inside(symbol.name)]
+        inside = (
+            []
+            if self.is_symbol
+            else [symbol for symbol in self.symbols if symbol.name in QUALIFIER.split(features.heading)]
+        )
         if not defined_here and not inside:
             if features.path not in self.shares:
                 self.shares[features.path] = features.words.share(self.words)

@@ -63,7 +63,6 @@ def candidate_limit(query: Query) -> int:
 
 
 def prefers_speakers(query: Query) -> bool:
-    """Whether passages may count more because of who said them."""
     return query.mode is Mode.HYBRID and Rule.SPEAKER not in query.without
 
 
@@ -76,7 +75,6 @@ def standing_request(query: Query) -> tuple[int, Filter] | None:
 
 
 def pool_per_document(query: Query) -> int | None:
-    """How many candidates one document may have; None: as many as there are."""
     return None if query.per_document is None else PER_DOCUMENT_FACTOR * query.per_document
 
 
@@ -95,16 +93,15 @@ _ANY_WORD = re.compile(r"\w+")
 
 def with_windows(query: Query, now: datetime) -> Query:
     """The query with the times that it names, counted from `now`; one retriever alone keeps its own order."""
-    if query.mode is not Mode.HYBRID or not _may_name_time(query.text):
+    if query.mode is not Mode.HYBRID:
+        return query
+    words = frozenset(_ANY_WORD.findall(query.text.lower()))
+    has_year = any(word[:2] in ("19", "20") and word[:4].isdecimal() for word in words)
+    # Most questions have neither a word of times nor a year, and need not be parsed.
+    if TIME_WORDS.isdisjoint(words) and not has_year:
         return query
     found = windows(query.text, now)
     return replace(query, windows=found) if found else query
-
-
-def _may_name_time(text: str) -> bool:
-    """Whether a question has a word of times, or a year: most have neither, and need not be parsed."""
-    words = frozenset(_ANY_WORD.findall(text.lower()))
-    return not TIME_WORDS.isdisjoint(words) or any(word[:2] in ("19", "20") and word[:4].isdecimal() for word in words)
 
 
 _SYMBOL = re.compile(
@@ -187,7 +184,6 @@ class Boosts:
     factor: float = 1.0
 
     def of(self, chunks: Iterable[ChunkRef]) -> Floats:
-        """`(n,)`, the factor of each chunk."""
         return np.array([self.factor if self._favours(chunk) else 1.0 for chunk in chunks])
 
     def best(self, hits: Sequence[Hit], score: Callable[[Hit], float], size: int | None) -> Sequence[Hit]:

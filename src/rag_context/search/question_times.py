@@ -138,7 +138,6 @@ def _around(window: Window, times: Sequence[int | None]) -> Iterator[Window]:
 
 
 def _in_year(window: Window, year: int) -> Window:
-    """A yearly window, as it begins in another year."""
     if window.since is None or window.until is None:
         return window
     since = moved(window.since, year - window.since.year)

@@ -108,7 +108,6 @@ class Ranked:
 
 
 def is_between_people(chunk: ChunkRef) -> bool:
-    """Whether a person with a name said this in a conversation."""
     return chunk.content_type == CHAT and chunk.speaker is not None and not is_role(chunk.speaker)
 
 

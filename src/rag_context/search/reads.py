@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias, TypeVar
 
@@ -226,6 +226,7 @@ class _Count:
     """However much the index changes, it is not counted again before (by the clock)."""
 
 
+@dataclass
 class Coverage:
     """Counts how many vectors of what a filter lets through are missing, and remembers the counts.
 
@@ -234,45 +235,42 @@ class Coverage:
     missing from the store beside the documents, for which no document waits.
     """
 
-    def __init__(
-        self, documents: DocumentStore, clock: Callable[[], float] = time.monotonic, lost: Callable[[], int] = lambda: 0
-    ) -> None:
-        self._documents = documents
-        self._clock = clock
-        self._lost = lost
-        self._counts: LRUCache[Filter, _Count] = LRUCache(REMEMBERED)
+    documents: DocumentStore
+    clock: Callable[[], float] = time.monotonic
+    lost: Callable[[], int] = lambda: 0
+    _counts: LRUCache[Filter, _Count] = field(default_factory=lambda: LRUCache(REMEMBERED))
 
     async def missing(self, where: Filter) -> Missing:
         """What is missing of what `where` lets through; where it cannot be counted now, what was counted last."""
-        if lost := self._lost():
+        if lost := self.lost():
             with suppress(BackendError):
-                chunks = (await self._documents.counts()).chunks
+                chunks = (await self.documents.counts()).chunks
                 return Missing(min(lost, chunks), chunks)
         return self.known(where) or await self._counted(where)
 
     def known(self, where: Filter) -> Missing | None:
         """What is missing, where that was counted and is still valid; None where it must be counted."""
         known = self._counts.get(where)
-        if known is None or self._lost():
+        if known is None or self.lost():
             return None
-        is_valid = known.version == self._documents.version or self._clock() < known.valid_until
+        is_valid = known.version == self.documents.version or self.clock() < known.valid_until
         return known.missing if is_valid else None
 
     async def _counted(self, where: Filter) -> Missing:
-        version = self._documents.version  # read before counting: what changes meanwhile is counted again
+        version = self.documents.version  # read before counting: what changes meanwhile is counted again
         known = self._counts.get(where)
-        began = self._clock()
+        began = self.clock()
         if known is not None:
             known.valid_until = math.inf  # no other call counts the same meanwhile
         try:
-            missing = await self._documents.missing_vectors(where)
+            missing = await self.documents.missing_vectors(where)
         except BackendError as error:
             logger.debug("missing vectors could not be counted: %s", error)
             return known.missing if known is not None else Missing()
         finally:
             if known is not None:
                 known.valid_until = -math.inf
-        ended = self._clock()
+        ended = self.clock()
         self._counts[where] = _Count(missing, version, ended + (ended - began) * (1.0 / COUNTING_SHARE - 1.0))
         return missing
 
@@ -282,7 +280,6 @@ def matters(missing: Missing) -> bool:
 
 
 def lowers_level(missing: Missing) -> bool:
-    """Whether so much is missing that an answer is of level 2."""
     return missing.vectors > TOLERABLE * missing.passages
 
 

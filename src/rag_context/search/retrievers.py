@@ -2,11 +2,10 @@
 
 import asyncio
 import math
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -94,33 +93,27 @@ class Backends:
             )
 
 
+@dataclass
 class Retrievers:
     """The tasks of one search. Use as a context manager: tasks that still run at the end are cancelled.
 
-    Both retrievers must be done at the `deadline`, so that time is left for scoring. `without_standing` are filters
-    that let no standing instruction through, each with the version of the documents.
+    Both retrievers must be done at the `deadline`, so that time is left for scoring until `answer_deadline`.
+    `without_standing` are filters that let no standing instruction through, each with the version of the documents.
     """
 
-    def __init__(
-        self,
-        sources: Backends,
-        query: Query,
-        deadline: Deadline,
-        clock: Callable[[], float] = time.monotonic,
-        without_standing: MutableMapping[Filter, int] | None = None,
-    ) -> None:
-        self._without_standing = {} if without_standing is None else without_standing
-        self.reports: dict[str, RetrieverReport] = {}
-        self._sources = sources
-        self._query = query
-        self.deadline = deadline
-        self._clock = clock
-        self._vector: asyncio.Task[Any] | None = None
-        self._embedding: asyncio.Task[VectorResults] | None = None
-        self._text: asyncio.Task[Sequence[KeywordHit]] | None = None
-        self._timers: list[asyncio.TimerHandle] = []
-        self.fallback: asyncio.Task[Answer] | None = None
-        """The answer of level 2, prepared while the vector search is late."""
+    sources: Backends
+    query: Query
+    answer_deadline: Deadline
+    deadline: Deadline
+    clock: Callable[[], float]
+    without_standing: MutableMapping[Filter, int]
+    reports: dict[str, RetrieverReport] = field(default_factory=dict)
+    fallback: "asyncio.Task[Answer] | None" = None
+    """The answer of level 2, prepared while the vector search is late."""
+    _vector: "asyncio.Task[Any] | None" = None
+    _embedding: "asyncio.Task[VectorResults] | None" = None
+    _text: "asyncio.Task[Sequence[KeywordHit]] | None" = None
+    _timers: list[asyncio.TimerHandle] = field(default_factory=list)
 
     def __enter__(self) -> "Retrievers":
         return self
@@ -162,7 +155,6 @@ class Retrievers:
         self._timers.append(asyncio.get_running_loop().call_later(after_s, late))
 
     def prepare_fallback(self, answer: Coroutine[None, None, Answer]) -> None:
-        """Prepare the answer of level 2 while the vector search still runs."""
         self.fallback = asyncio.create_task(answer)
 
     def note_latencies(self, **latencies_ms: float) -> None:
@@ -178,7 +170,7 @@ class Retrievers:
 
     @property
     def tenant(self) -> Tenant:
-        return self._query.where.tenant
+        return self.query.where.tenant
 
     @property
     def text_failed(self) -> bool:
@@ -187,13 +179,13 @@ class Retrievers:
 
     async def search_vectors(self) -> VectorResults:
         """Embed the query and search by it. Raises: BackendError."""
-        sources, results = self._sources, await self.start_embedding()
+        sources, results = self.sources, await self.start_embedding()
         search = partial(sources.vectors.search, results.vector)
         with self.reported("vector"), self.deadline.applied():
             # At the same time as the search, as each may be a round trip to a server.
             beside = asyncio.create_task(self._standing(search))
             try:
-                hits = await spread_hits(lambda limit, where: search(limit=limit, where=where), self._query)
+                hits = await spread_hits(lambda limit, where: search(limit=limit, where=where), self.query)
                 standing = await beside
             finally:
                 beside.cancel()
@@ -206,7 +198,7 @@ class Retrievers:
 
     async def _embedded(self) -> VectorResults:
         """The query's vector, and the fingerprint of the model that made it."""
-        embedder, query = self._sources.embedder, self._query
+        embedder, query = self.sources.embedder, self.query
         if query.vector is not None:
             return VectorResults(query.vector, (), embedder.model.calibration)
         with self.reported("embedding"), self.deadline.applied():
@@ -218,27 +210,27 @@ class Retrievers:
         self, search: Callable[..., Awaitable[Sequence[VectorHit]]]
     ) -> Sequence[VectorHit] | BackendError:
         """The nearest standing instructions, or why they cannot be found."""
-        version, request = self._sources.documents.version, standing_request(self._query)
+        version, request = self.sources.documents.version, standing_request(self.query)
         # Most memories have none, and looking again for what is not there costs a call.
-        if request is None or self._without_standing.get(request[1]) == version:
+        if request is None or self.without_standing.get(request[1]) == version:
             return ()
         try:
             found = await search(limit=request[0], where=request[1])
         except BackendError as error:
             return error
         if not found:
-            self._without_standing[request[1]] = version
+            self.without_standing[request[1]] = version
         return found
 
     async def _run_text(self) -> Sequence[KeywordHit]:
-        texts, query = self._sources.texts, self._query
+        texts, query = self.sources.texts, self.query
         with self.reported("text"), self.deadline.applied():
             return await spread_hits(lambda limit, where: texts.search(query.text, limit=limit, where=where), query)
 
     @contextmanager
     def reported(self, part: str, span_name: str | None = None) -> Iterator[None]:
         """Report how the block ended, and how long it took, as the part `part`; in traces it may have another name."""
-        started = self._clock()
+        started = self.clock()
         status, detail = RetrieverStatus.OK, None
         try:
             with span(span_name or SPAN_NAMES[part]):
@@ -250,7 +242,7 @@ class Retrievers:
             status, detail = RetrieverStatus.TIMEOUT, "not finished in time"
             raise
         finally:
-            self.reports[part] = RetrieverReport(status, (self._clock() - started) * 1000.0, detail)
+            self.reports[part] = RetrieverReport(status, (self.clock() - started) * 1000.0, detail)
 
 
 async def spread_hits(search: Callable[[int, Filter], Awaitable[Sequence[Hit]]], query: Query) -> Sequence[Hit]:
@@ -273,7 +265,6 @@ async def spread_hits(search: Callable[[int, Filter], Awaitable[Sequence[Hit]]],
 
 
 def _in_time(hits: Sequence[Hit], where: Filter) -> Sequence[Hit]:
-    """The hits from the time of a filter, as far as they say theirs."""
     since = -math.inf if where.since is None else microseconds(where.since)
     until = math.inf if where.until is None else microseconds(where.until)
     return [hit for hit in hits if hit.chunk.occurred_us is not None and since <= hit.chunk.occurred_us < until]

@@ -273,7 +273,6 @@ async def _learned(query: Query, reads: Reads, chunks: Sequence[ChunkRef], known
 
 
 def names_identifiers(query: Query) -> bool:
-    """Whether the query names what is no word."""
     is_ranked = query.mode is not Mode.VECTOR and Rule.IDENTIFIER not in query.without
     return is_ranked and bool(identifiers_in(query.text))
 

@@ -66,15 +66,13 @@ class ChromaVectors:
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
         scores: dict[str, float] = {}
         comparison = self._comparison(vector, None)
-        for some in chroma_api.pages(chunk_ids):
-            rows = await self._rows(some, "embeddings")
+        async for rows in self._rows(chunk_ids, "embeddings"):
             scores.update(zip(rows.ids, comparison.cosines(rows).tolist(), strict=True))
         return scores
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
         found: dict[str, Passage] = {}
-        for some in chroma_api.pages(chunk_ids):
-            rows = await self._rows(some, "metadatas", "documents")
+        async for rows in self._rows(chunk_ids, "metadatas", "documents"):
             for id_, fields, text in zip(rows.ids, rows.fields, rows.texts, strict=True):
                 found[id_] = passage_of(id_, fields, text)
         return found
@@ -132,7 +130,7 @@ class ChromaVectors:
         chunks: dict[str, set[str]] = {}
         revisions: dict[str, set[str]] = {}
         for some in chroma_api.pages(list(document_ids)):
-            async for rows in self._all_fields(await self._ids({DOCUMENT_ID: {"$in": some}})):
+            async for rows in self._rows(await self._ids({DOCUMENT_ID: {"$in": some}}), "metadatas"):
                 for id_, fields in filter(lambda row: is_ours(row[1]), zip(rows.ids, rows.fields, strict=True)):
                     document = str(fields.get(DOCUMENT_ID))
                     chunks.setdefault(document, set()).add(id_)
@@ -141,7 +139,7 @@ class ChromaVectors:
 
     async def stored_documents(self) -> AsyncIterator[str]:
         seen: set[str] = set()
-        async for rows in self._all_fields(await self._ids(None)):
+        async for rows in self._rows(await self._ids(None), "metadatas"):
             for fields in filter(is_ours, rows.fields):
                 document = fields[DOCUMENT_ID]
                 if document not in seen:
@@ -150,8 +148,7 @@ class ChromaVectors:
 
     async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
         found: dict[str, Vector] = {}
-        for some in chroma_api.pages(chunk_ids):
-            rows = await self._rows(some, "embeddings")
+        async for rows in self._rows(chunk_ids, "embeddings"):
             found.update(zip(rows.ids, chroma_api.matrix_of(rows, self._api.label), strict=True))
         return found
 
@@ -188,7 +185,7 @@ class ChromaVectors:
         """The ids of our rows, and those of other programs'."""
         ours: list[str] = []
         foreign: list[str] = []
-        async for rows in self._all_fields(await self._ids(None)):
+        async for rows in self._rows(await self._ids(None), "metadatas"):
             for id_, fields in zip(rows.ids, rows.fields, strict=True):
                 (ours if is_ours(fields) else foreign).append(id_)
         self._foreign = len(foreign)
@@ -244,12 +241,10 @@ class ChromaVectors:
 
         return chroma_api.RowComparison(vector, lambda fields: where is None or passes(fields, where), matrix)
 
-    async def _all_fields(self, ids: Sequence[str]) -> AsyncIterator[chroma_api.Rows]:
+    async def _rows(self, ids: Sequence[str], *include: chroma_api.Part) -> AsyncIterator[chroma_api.Rows]:
+        """The rows of these ids, page by page."""
         for some in chroma_api.pages(ids):
-            yield await self._rows(some, "metadatas")
-
-    async def _rows(self, ids: Sequence[str], *include: chroma_api.Part) -> chroma_api.Rows:
-        return await self._read(lambda collection: self._api.get(collection, include, ids=ids))
+            yield await self._read(partial(self._api.get, include=include, ids=some))
 
     async def _ids(self, where: chroma_api.Where | None) -> Sequence[str]:
         return (await self._write(lambda collection: self._api.get(collection, where=where))).ids
@@ -269,7 +264,6 @@ class ChromaVectors:
             raise
 
     async def _read(self, work: Callable[[str], Awaitable[T]]) -> T:
-        """Do `work` in the collection. Raises: BackendDataError if it was deleted."""
         return await self._do(work, self._find)
 
     async def _write(self, work: Callable[[str], Awaitable[T]]) -> T:

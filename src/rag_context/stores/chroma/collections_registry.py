@@ -86,8 +86,6 @@ def record_of(opened: CollectionInfo) -> ChromaCollectionRecord:
 
 
 class ChromaCollectionRegistry:
-    """Finds and creates the records of collections."""
-
     def __init__(self, api: ChromaApi, prefix: str, hidden: Sequence[str]) -> None:
         self._api = api
         self._prefix = prefix
@@ -130,14 +128,12 @@ class ChromaCollectionRegistry:
         return await self.find(name) or await self._find_foreign(name)
 
     async def require(self, name: str) -> ChromaCollectionRecord:
-        """As `find`. Raises: NotFoundError."""
         record = await self.find(name)
         if record is None:
             raise unknown_collection(name)
         return record
 
     async def require_any(self, name: str) -> ChromaCollectionRecord:
-        """As `find_any`. Raises: NotFoundError."""
         record = await self.find_any(name)
         if record is None:
             raise unknown_collection(name)

@@ -59,5 +59,4 @@ def _narrowing(where: Filter) -> list[Where]:
 
 
 def _equal(where: Filter) -> list[tuple[str, str]]:
-    """The fields that must have one value, and that value."""
     return [(wire_name(name), value) for name, value in where.equal()]

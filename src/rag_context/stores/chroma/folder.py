@@ -157,16 +157,14 @@ class ChromaFolder:
     def _chroma(self) -> Client:
         with self._opening:
             if self._client is None:
-                self._client = self._new_client()
+                try:
+                    settings = Settings(anonymized_telemetry=False)
+                    self._client = cast("Client", chromadb.PersistentClient(self._path, settings))
+                except (ChromaError, OSError):
+                    # The library keeps what it failed to start, and would hand it out the next time.
+                    SharedSystemClient._identifier_to_system.pop(str(self._path), None)  # noqa: SLF001
+                    raise
             return self._client
-
-    def _new_client(self) -> Client:
-        try:
-            return cast("Client", chromadb.PersistentClient(self._path, Settings(anonymized_telemetry=False)))
-        except (ChromaError, OSError):
-            # The library keeps what it failed to start, and would hand it out the next time.
-            SharedSystemClient._identifier_to_system.pop(str(self._path), None)  # noqa: SLF001
-            raise
 
     async def _run(self, work: Callable[[], T]) -> T:
         """Do `work` in a thread. Chroma's messages are not repeated: they may contain stored data."""

@@ -213,8 +213,14 @@ async def read_neighbours(chunk_ids: Sequence[str], mongo: Mongo) -> dict[str, N
             ends.append((id_, entry))
     if others := [id_ for id_ in chunk_ids if id_ not in found]:
         await _add_other_neighbours(others, mongo.documents, found, ends)
-    if ends:
-        await _add_messages(ends, mongo.documents, found)
+    around = await _messages_around([entry for _, entry in ends], mongo.documents) if ends else {}
+    # The nearest messages take the place of neighbours that a chunk's document does not have.
+    for id_, entry in ends:
+        message_before, message_after = around.get((_BEFORE, entry["_id"])), around.get((_AFTER, entry["_id"]))
+        found[id_] = Neighbours(
+            found[id_].before or (_references(message_before)[-1] if message_before else None),
+            found[id_].after or (_references(message_after)[0] if message_after else None),
+        )
     return found
 
 
@@ -233,18 +239,6 @@ async def _add_other_neighbours(
             found[ref.id] = Neighbours(before, after)
             if ref.thread is not None and (before is None or after is None):
                 ends.append((ref.id, entry))
-
-
-async def _add_messages(ends: Sequence[_Message], documents: Collection, found: dict[str, Neighbours]) -> None:
-    """Put the nearest messages in place of neighbours that a chunk's document does not have."""
-    around = await _messages_around([entry for _, entry in ends], documents)
-    for id_, entry in ends:
-        before, after = found[id_].before, found[id_].after
-        message_before, message_after = around.get((_BEFORE, entry["_id"])), around.get((_AFTER, entry["_id"]))
-        found[id_] = Neighbours(
-            before or (_references(message_before)[-1] if message_before else None),
-            after or (_references(message_after)[0] if message_after else None),
-        )
 
 
 async def read_similar(document: Document, documents: Collection) -> list[str]:

@@ -217,7 +217,6 @@ def is_ours(entry: Entry) -> bool:
 
 
 def similarity_of(entry: Entry) -> int:
-    """The 64 bits of a record's similarity hash; 0 if it has none."""
     return unsigned(_number(entry, "similarityHash", 0))
 
 
@@ -254,7 +253,6 @@ def _extra(value: object) -> dict[str, documents.Json]:
 
 
 def tenant_from(value: object) -> documents.Tenant:
-    """The tenant of a document, from its field `tenant`."""
     if value is None:
         return documents.DEFAULT_TENANT
     if not isinstance(value, Mapping):

@@ -18,7 +18,7 @@ from pymongo import DeleteOne, ReturnDocument, UpdateOne
 from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
-from rag_context.domain.documents import Tenant
+from rag_context.domain.documents import Tenant, wire_name
 from rag_context.domain.vectors import EmbeddingModel, Rebuild
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.ports.vector_checks import require_comparable
@@ -87,12 +87,12 @@ class MongoSnapshot:
     name: str
     begun: int
     version: int
-    epoch: int
     turnover: int
     totals: Totals
-    model: Mapping[str, Any] | None
     recount: bool
-    by_tenant: bool
+    epoch: int = 0
+    model: Mapping[str, Any] | None = None
+    by_tenant: bool = False
     """Whether tenants are counted: an index of an earlier version is counted again first."""
     adopted: int | None = None
     """How many documents of other programs were taken over, all there were at that time; None: never all of them."""
@@ -214,7 +214,6 @@ class MongoIndexState:
         return await asyncio.shield(task)
 
     async def entry(self) -> Entry:
-        """The record as the server has it now; empty if it is missing. Raises: BackendError."""
         async with self._mongo.reached():
             return await self._mongo.state.find_one({"_id": _ID}) or {}
 
@@ -282,7 +281,6 @@ class MongoIndexState:
         return await self.record({"name": seen.name, "begun": number, "version": number}, done, _EPOCH)
 
     async def close(self) -> None:
-        """Wait for the changes under way."""
         if self._changes:
             await asyncio.wait(self._changes, timeout=_CLOSING_S)
 
@@ -374,18 +372,8 @@ def _growth(delta: Totals) -> Entry:
 
 
 def _snapshot(entry: Entry) -> MongoSnapshot:
-    return MongoSnapshot(
-        name=entry["name"],
-        begun=entry["begun"],
-        version=entry["version"],
-        epoch=entry.get("epoch", 0),
-        turnover=entry["turnover"],
-        totals=Totals(**entry["totals"]),
-        model=entry.get("model"),
-        recount=entry["recount"],
-        by_tenant=entry.get("byTenant", False),
-        adopted=entry.get("adopted"),
-    )
+    kept = {each.name: entry[wire_name(each.name)] for each in fields(MongoSnapshot) if wire_name(each.name) in entry}
+    return MongoSnapshot(**{**kept, "totals": Totals(**entry["totals"])})
 
 
 class MongoRegistry:

@@ -81,7 +81,6 @@ class Indexes:
         return "; ".join(f"index {name} is missing: {reason}" for name, reason in self._failed.items())
 
     async def ensure(self) -> None:
-        """Create missing indexes; waits for a task that is under way."""
         await asyncio.shield(self._task())
 
     def ensure_soon(self) -> None:

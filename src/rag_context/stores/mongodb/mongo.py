@@ -132,7 +132,6 @@ class Mongo:
 
     @property
     def writing(self) -> "Mongo":
-        """The same database, for writes."""
         return self.writer or self
 
     @asynccontextmanager

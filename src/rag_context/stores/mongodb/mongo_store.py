@@ -90,8 +90,6 @@ async def open_mongodb(
 
 
 class MongoMaintenance:
-    """Follows other processes' writes, creates missing indexes, and counts again after interrupted changes."""
-
     def __init__(
         self, mongo: Mongo, state: MongoIndexState, indexes: Indexes, revisions: Revisions, stalled_s: float = STALLED_S
     ) -> None:

@@ -90,7 +90,6 @@ class CollectionRegistry:
         return _record(records[0].payload) if records else None
 
     async def require(self, name: str) -> CollectionRecord:
-        """The record of a collection. Raises: NotFoundError (it does not exist)."""
         record = await self.record(name)
         if record is None:
             raise unknown_collection(name)
@@ -228,7 +227,6 @@ def _not_ours() -> BackendDataError:
 
 
 def filter_of(condition: Condition | None) -> models.Filter | None:
-    """A condition as a filter; None lets everything through."""
     return None if condition is None else models.Filter(must=[_condition(condition)])
 
 

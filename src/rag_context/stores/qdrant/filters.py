@@ -5,7 +5,6 @@ Qdrant before 1.20 cannot match a keyword by its beginning: a prefix is compared
 """
 
 from collections.abc import Mapping
-from datetime import datetime
 
 from qdrant_client import models
 
@@ -60,7 +59,13 @@ def conditions(where: Filter) -> models.Filter:
     if where.standing:
         must.append(_equals(points.STANDING, points.OF_OWNER))
     if where.since is not None or where.until is not None:
-        must.append(_occurred_in(models.DatetimeRange(gte=_bound(where.since), lt=_bound(where.until))))
+        since, until = (None if at is None else aware(at) for at in (where.since, where.until))
+        period = models.DatetimeRange(gte=since, lt=until)
+        # Points of earlier versions have no event time; when they were indexed counts instead.
+        is_older = models.IsEmptyCondition(is_empty=models.PayloadField(key=points.OCCURRED_AT))
+        indexed = models.FieldCondition(key=points.TIMESTAMP, range=period)
+        occurred = models.FieldCondition(key=points.OCCURRED_AT, range=period)
+        must.append(models.Filter(should=[occurred, models.Filter(must=[is_older, indexed])]))
     if not where.without_documents:
         return models.Filter(must=must)
     excluded = models.MatchAny(any=list(where.without_documents))
@@ -79,19 +84,6 @@ def _begins(prefix: str) -> list[models.Condition]:
         else:
             found.append(models.FieldCondition(key=points.SOURCE_BLOCKS, range=models.Range(gte=first, lte=last)))
     return found
-
-
-def _occurred_in(period: models.DatetimeRange) -> models.Filter:
-    """Points of earlier versions have no event time; when they were indexed counts instead."""
-    is_older = models.IsEmptyCondition(is_empty=models.PayloadField(key=points.OCCURRED_AT))
-    indexed = models.FieldCondition(key=points.TIMESTAMP, range=period)
-    return models.Filter(
-        should=[models.FieldCondition(key=points.OCCURRED_AT, range=period), models.Filter(must=[is_older, indexed])]
-    )
-
-
-def _bound(at: datetime | None) -> datetime | None:
-    return None if at is None else aware(at)
 
 
 def _equals(key: str, value: str) -> models.FieldCondition:

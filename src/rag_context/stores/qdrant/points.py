@@ -76,7 +76,6 @@ def source_blocks(source: str) -> list[int]:
 
 
 def starts(data: bytes) -> range:
-    """Where the blocks of a source or a prefix begin."""
     return range(0, len(data), BLOCK_BYTES)
 
 
@@ -214,7 +213,6 @@ def is_ours(point_id: models.ExtendedPointId, payload: Payload | None) -> bool:
 
 
 def is_hit(payload: Payload | None) -> bool:
-    """Whether a point has what ranking needs of a chunk of ours."""
     return {DOCUMENT_ID, POSITION, CONTENT_TYPE, TIMESTAMP} <= (payload or {}).keys()
 
 

@@ -134,11 +134,9 @@ class QdrantConnection:
         await self.call(self.client.delete_collection(self.collection))
 
     async def count(self, where: models.Filter | None = None) -> int:
-        """How many points a filter lets through, exactly. Raises: NoCollectionError, BackendError."""
         return (await self.call(self.client.count(self.collection, count_filter=where, exact=True))).count
 
     async def upsert(self, points: Sequence[models.PointStruct]) -> None:
-        """Store points, in place of those of the same ids. Raises: NoCollectionError, BackendError."""
         await self.update(partial(self.client.upsert, self.collection, list(points), wait=True, ordering=ORDERING))
 
     async def delete(self, selector: models.PointsSelector) -> None:

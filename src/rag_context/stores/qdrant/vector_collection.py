@@ -168,7 +168,6 @@ def _has_our_indexes(info: models.CollectionInfo) -> bool:
 
 
 def _is_like(existing: models.PayloadIndexInfo, schema: models.PayloadSchemaParams) -> bool:
-    """Whether an index has our type and options."""
     if existing.data_type.value != schema.type.value:
         return False
     has = {} if existing.params is None else existing.params.model_dump(exclude_none=True)
