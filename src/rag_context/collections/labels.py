@@ -5,14 +5,12 @@ key that callers can neither write nor read (their keys never begin with `$`), s
 has it too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-
-import numpy as np
 
 from rag_context.domain.documents import Json
 from rag_context.domain.fingerprints import same_model
-from rag_context.domain.vectors import EmbeddingModel, Matrix
+from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import ConflictError, FieldError, InvalidInputError
 from rag_context.ports.provider import Collection
 
@@ -116,14 +114,6 @@ def is_made_by(record: Record, model: EmbeddingModel) -> bool:
     recorded = (record.get("dimension"), record.get("query_prefix"), record.get("document_prefix"))
     alike = recorded == (model.dimension, model.query_prefix, model.document_prefix)
     return alike and same_model(str(record.get("fingerprint")), model.fingerprint)
-
-
-def are_same_vectors(stored: Sequence[np.ndarray[tuple[int], np.dtype[np.float32]]], made: Matrix) -> bool:
-    """Whether most of a sample's stored vectors, `(n, dim)`, equal those of the same texts by the model now."""
-    if any(len(row) != made.shape[1] for row in stored):
-        return False
-    near = np.vecdot(np.stack(list(stored)), made) >= SAME_COSINE
-    return bool(near.mean() > 0.5)
 
 
 def model_mismatch(collection: Collection, connection: str, model: EmbeddingModel) -> ConflictError:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -47,6 +47,12 @@ LOST_ROW = "finding id"
 
 T = TypeVar("T")
 
+if TYPE_CHECKING:
+    from rag_context.stores.chroma.folder import ChromaFolder
+    from rag_context.stores.chroma.server import ChromaServer
+
+ChromaApi: TypeAlias = "ChromaServer | ChromaFolder"
+
 
 @dataclass(frozen=True, slots=True)
 class CollectionInfo:
@@ -80,69 +86,6 @@ class NameExistsError(BackendRejectedError):
 
 class RowsMovedError(BackendUnavailableError):
     """Rows were replaced while they were read; the same call again finds the new ones."""
-
-
-class ChromaApi(Protocol):
-    """The calls. All raise `BackendError`; those with a collection's id `CollectionGoneError` if it was deleted."""
-
-    @property
-    def label(self) -> str:
-        """This Chroma in messages: where it is."""
-        ...
-
-    async def open(self, name: str) -> CollectionInfo:
-        """The collection of this name, created if it is missing."""
-        ...
-
-    async def find(self, name: str) -> CollectionInfo | None:
-        """The collection of this name, if it exists."""
-        ...
-
-    async def all(self) -> list[CollectionInfo]:
-        """All collections, also those of other programs."""
-        ...
-
-    async def create(self, name: str, fields: Fields) -> CollectionInfo | None:
-        """Create a collection; None if the name exists."""
-        ...
-
-    async def describe(self, collection: str, fields: Fields) -> None:
-        """Put other fields, one at least, in place of a collection's."""
-        ...
-
-    async def drop(self, name: str) -> None:
-        """Remove a collection, if it exists."""
-        ...
-
-    async def most_rows(self) -> int:
-        """How many rows one `upsert` may hold."""
-        ...
-
-    async def upsert(self, collection: str, rows: Rows) -> None: ...
-
-    async def delete(self, collection: str, ids: Sequence[str]) -> None: ...
-
-    async def count(self, collection: str) -> int: ...
-
-    async def get(
-        self,
-        collection: str,
-        include: Sequence[Part] = (),
-        *,
-        ids: Sequence[str] | None = None,
-        where: Where | None = None,
-        limit: int | None = None,
-    ) -> Rows:
-        """The rows of these ids that exist, or those that a condition lets through, as of one point in time.
-
-        They come in any order, with the parts in `include`. Without ids and a condition these are all rows; `limit`
-        returns the first ones only.
-        """
-        ...
-
-    async def nearest(self, collection: str, vector: Vector, limit: int, where: Where | None) -> Rows:
-        """Rows near to a vector with their fields and vectors: those that the index returns, nearest first."""
-        ...
 
 
 def either(parts: list[Where]) -> Where:

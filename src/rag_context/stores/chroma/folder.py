@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class ChromaFolder:
-    """Fits `ChromaApi`. One process at a time may use a folder. A folder that cannot be opened is tried again."""
+    """Has the calls of `ChromaServer`. One process may use a folder; one that cannot be opened is tried again."""
 
     def __init__(self, path: Path) -> None:
         self.label = f"Chroma in {path}"

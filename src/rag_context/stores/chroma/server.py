@@ -75,7 +75,10 @@ _ANYTHING = TypeAdapter[dict[str, Any]](dict[str, Any])
 
 
 class ChromaServer:
-    """Fits `ChromaApi`; connected lazily. Raises: ConfigurationError (that is no address)."""
+    """Connected lazily. Raises: ConfigurationError (that is no address).
+
+    All calls raise `BackendError`; those with a collection's id `CollectionGoneError` if it was deleted.
+    """
 
     def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
         try:
@@ -97,6 +100,7 @@ class ChromaServer:
         await self._client.aclose()
 
     async def open(self, name: str) -> chroma_api.CollectionInfo:
+        """The collection of this name, created if it is missing."""
         return await self._made({"name": name, "get_or_create": True})
 
     async def find(self, name: str) -> chroma_api.CollectionInfo | None:
@@ -106,6 +110,7 @@ class ChromaServer:
             return None
 
     async def all(self) -> list[chroma_api.CollectionInfo]:
+        """All collections, also those of other programs."""
         found: list[chroma_api.CollectionInfo] = []
         while True:
             page = await self._call("GET", f"{_COLLECTIONS}?limit={_PAGE}&offset={len(found)}", _ALL)
@@ -114,6 +119,7 @@ class ChromaServer:
                 return found
 
     async def create(self, name: str, fields: chroma_api.Fields) -> chroma_api.CollectionInfo | None:
+        """Create a collection; None if the name exists."""
         try:
             return await self._made({"name": name, "metadata": fields})
         except chroma_api.NameExistsError:
@@ -128,15 +134,18 @@ class ChromaServer:
             raise BackendRejectedError(chroma_api.COMPONENT, message) from error
 
     async def describe(self, collection: str, fields: chroma_api.Fields) -> None:
+        """Put other fields, one at least, in place of a collection's."""
         await self._call("PUT", f"{_COLLECTIONS}/{collection}", _ANYTHING, {"new_metadata": fields})
 
     async def drop(self, name: str) -> None:
+        """Remove a collection, if it exists."""
         try:
             await self._call("DELETE", f"{_COLLECTIONS}/{name}", _ANYTHING)
         except chroma_api.CollectionGoneError:
             return
 
     async def most_rows(self) -> int:
+        """How many rows one `upsert` may hold."""
         return (await self._read_limits()).max_batch_size
 
     async def upsert(self, collection: str, rows: chroma_api.Rows) -> None:
@@ -164,6 +173,11 @@ class ChromaServer:
         where: chroma_api.Where | None = None,
         limit: int | None = None,
     ) -> chroma_api.Rows:
+        """The rows of these ids that exist, or those that a condition lets through, as of one point in time.
+
+        They come in any order, with the parts in `include`. Without ids and a condition these are all rows; `limit`
+        returns the first ones only.
+        """
         selected = {"ids": ids, "where": where, "limit": limit}
         body = {"include": include, **{name: value for name, value in selected.items() if value is not None}}
         found = await self._call("POST", f"{_COLLECTIONS}/{collection}/get", _GOT, body)
@@ -178,6 +192,7 @@ class ChromaServer:
     async def nearest(
         self, collection: str, vector: Vector, limit: int, where: chroma_api.Where | None
     ) -> chroma_api.Rows:
+        """Rows near to a vector with their fields and vectors: those that the index returns, nearest first."""
         body = {
             "query_embeddings": [vector.tolist()],
             "n_results": limit,
