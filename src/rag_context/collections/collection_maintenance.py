@@ -198,9 +198,8 @@ MAX_RETRY_S = 60.0
 
 
 class CollectionMaintenance:
-    def __init__(self, collections: Collections, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, collections: Collections) -> None:
         self._collections = collections
-        self._clock = clock
         self._reindexing = CollectionReindexing(collections)
         self._monitors: dict[str, HealthMonitor] = {}
         self._needed: dict[str, tuple[float, list[str]]] = {}
@@ -301,7 +300,7 @@ class CollectionMaintenance:
         monitor = self._monitors.get(connection.id)
         if monitor is None:
             notes = {connection.dependency.name: connection.note} if connection.note else {}
-            monitor = HealthMonitor([(ROLE, connection.dependency)], self._clock, notes=notes)
+            monitor = HealthMonitor([(ROLE, connection.dependency)], time.monotonic, notes=notes)
             self._monitors[connection.id] = monitor
         (finding,) = await monitor.examine()
         if finding.status is not Status.HEALTHY:
@@ -316,16 +315,16 @@ class CollectionMaintenance:
     async def _mismatching(self, connection: ProviderConnection) -> list[str]:
         """Names of the collections that another model embedded; cached for half a minute."""
         until, names = self._needed.get(connection.id, (0.0, []))
-        if self._clock() < until:
+        if time.monotonic() < until:
             return names
         try:
-            found = await Deadline.after(LISTING_TIMEOUT_S, self._clock).bound(
+            found = await Deadline.after(LISTING_TIMEOUT_S, time.monotonic).bound(
                 ROLE, self._reindexing.needed(connection)
             )
         except RagContextError:
             return names
         names = [one.name for one in found]
-        self._needed[connection.id] = (self._clock() + SUCCESS_TTL_S, names)
+        self._needed[connection.id] = (time.monotonic() + SUCCESS_TTL_S, names)
         return names
 
 

@@ -194,20 +194,14 @@ class ProviderRegistry:
         return self._loaded
 
 
-async def probe(
-    registered: Registered,
-    configuration: BaseModel,
-    *,
-    timeout_s: float = PROBE_S,
-    clock: Callable[[], float] = perf_counter,
-) -> ProviderHealth:
+async def probe(registered: Registered, configuration: BaseModel, *, timeout_s: float = PROBE_S) -> ProviderHealth:
     """Open a provider, check its health, and close it, within a timeout; failures are part of the result."""
 
     async def ask() -> ProviderHealth:
         async with registered.open(configuration) as provider:
             return await provider.health()
 
-    return await examined(ask, timeout_s, clock)
+    return await examined(ask, timeout_s, perf_counter)
 
 
 async def examined(

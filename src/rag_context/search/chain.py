@@ -72,19 +72,10 @@ INEXACT = "Passages are ranked without some of their scores or neighbours, which
 class Reranking:
     """A model reads the question with each passage, in what is left of the deadline; if it fails, the order stands."""
 
-    def __init__(
-        self,
-        reranker: Reranker,
-        dependency: Dependency,
-        *,
-        passages: int,
-        timeout_s: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, reranker: Reranker, dependency: Dependency, *, passages: int, timeout_s: float) -> None:
         self.dependency = dependency
         self._reranker = dependency.guard(reranker, timeout_s)
         self._passages = passages
-        self._clock = clock
 
     def widened(self, query: Query) -> Query:
         """The query with as many results as are to be scored."""
@@ -95,23 +86,20 @@ class Reranking:
         best, rest = answer.results[: self._passages], answer.results[self._passages :]
         if not query.text.strip() or len(best) < 2:
             return replace(answer, results=answer.results[: query.limit])
-        started = self._clock()
+        started = time.monotonic()
         try:
             with deadline.applied(), span("reranking", {"rag.passages": len(best)}):
                 scores = await self._reranker.scores(query.text, [result.passage.chunk.embedded for result in best])
             if len(scores) != len(best) or not all(map(math.isfinite, scores)):
                 raise BackendDataError(RERANK_LEG, "the reranker did not return one number per passage")
         except BackendError as error:
-            report = RetrieverReport(status_of(error), self._took_ms(started), str(error))
+            report = RetrieverReport(status_of(error), (time.monotonic() - started) * 1000.0, str(error))
             answer = replace(answer, warning=answer.warning or NOT_RERANKED)
         else:
-            report = RetrieverReport(RetrieverStatus.OK, self._took_ms(started))
+            report = RetrieverReport(RetrieverStatus.OK, (time.monotonic() - started) * 1000.0)
             scored = [replace(result, rerank_score=score) for result, score in zip(best, scores, strict=True)]
             best = tuple(sorted(scored, key=lambda result: -(result.rerank_score or 0.0)))
         return replace(answer, results=(*best, *rest)[: query.limit], legs={**answer.legs, RERANK_LEG: report})
-
-    def _took_ms(self, started: float) -> float:
-        return (self._clock() - started) * 1000.0
 
 
 class SearchChain:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -77,10 +78,8 @@ class ChromaFolder:
         await self._run(lambda: self._collection(collection).modify(metadata=dict(fields)))
 
     async def drop(self, name: str) -> None:
-        try:
+        with suppress(CollectionGoneError):
             await self._run(lambda: self._chroma().delete_collection(name))
-        except CollectionGoneError:
-            return
 
     async def most_rows(self) -> int:
         return await self._run(lambda: self._chroma().get_max_batch_size())

@@ -8,7 +8,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -139,10 +139,8 @@ class ChromaServer:
 
     async def drop(self, name: str) -> None:
         """Remove a collection, if it exists."""
-        try:
+        with suppress(chroma_api.CollectionGoneError):
             await self._call("DELETE", f"{_COLLECTIONS}/{name}", _ANYTHING)
-        except chroma_api.CollectionGoneError:
-            return
 
     async def most_rows(self) -> int:
         """How many rows one `upsert` may hold."""

@@ -3,7 +3,7 @@
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TypeVar, Unpack
@@ -203,18 +203,14 @@ class QdrantVectors(VectorCollection):
             await self._connection.upsert(batch)
 
     async def _delete(self, where: models.Filter) -> None:
-        try:
+        with suppress(NoCollectionError):
             await self._connection.delete(models.FilterSelector(filter=where))
-        except NoCollectionError:
-            return
 
     async def _scroll(self, where: models.Filter | None, names: list[str]) -> AsyncIterator[models.Record]:
-        try:
+        with suppress(NoCollectionError):
             async for record in self._connection.scroll(where, names):
                 if points.is_ours(record.id, record.payload):
                     yield record
-        except NoCollectionError:
-            return
 
 
 def _points(document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> list[models.PointStruct]:

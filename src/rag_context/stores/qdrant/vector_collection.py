@@ -1,6 +1,7 @@
 """The collection of vectors: how it is created, and the indexes it must have."""
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -116,7 +117,7 @@ class VectorCollection:
 
     async def remove(self) -> None:
         """Remove it with all its vectors; of one that other programs use too, only our points."""
-        try:
+        with suppress(NoCollectionError):
             is_ours = not await self._count(FOREIGN) and (
                 await self.count() > 0 or _has_our_indexes(await self._connection.info())
             )
@@ -124,8 +125,6 @@ class VectorCollection:
                 await self._connection.drop()
             else:
                 await self._connection.delete(models.FilterSelector(filter=OURS))
-        except NoCollectionError:
-            pass
         self._dimension = None
 
     async def _count(self, where: models.Filter) -> int:
