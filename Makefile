@@ -77,7 +77,7 @@ test: $(STAMP) $(PROMTOOL) browser ## Run the tests and check their coverage
 	$(VENV)/bin/coverage run -m pytest -c tests/langchain_standard/pytest.ini tests/langchain_standard/suites.py
 	@# without coverage, because they assert on time: two at once where they mostly wait for servers, the rest alone
 	$(VENV)/bin/pytest -n 2 --dist worksteal tests/faults
-	$(VENV)/bin/pytest tests/outcomes/timed
+	RAG_TEST_FORK=0 $(VENV)/bin/pytest tests/outcomes/timed
 	@# the first run had the newest PostgreSQL; this one has the oldest that is supported
 	RAG_TEST_POSTGRES_VERSION=16 $(VENV)/bin/pytest tests/stores -k postgres -n $(WORKERS) --dist loadfile
 	$(VENV)/bin/coverage combine --quiet

@@ -16,6 +16,9 @@ __all__ = ["shared_chroma", "shared_mongodb", "shared_postgres", "shared_postgre
 # servers that run as another user are started by a fork. No test uses gRPC in a child.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
+# See tests/end_to_end/loaded.py; programs that measure, such as benchmarks, start what they measure.
+os.environ.setdefault("RAG_TEST_FORK", "1")
+
 # No deadline: on a busy machine one example may take any time.
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=2000, deadline=None)

@@ -6,10 +6,8 @@ therefore call it; only tests of signals, pipes, serving, start and end need a p
 
 import json
 import os
-import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import chdir, contextmanager
@@ -21,11 +19,11 @@ import httpx2
 from typer.testing import CliRunner
 
 from rag_context.cli.command_line import app
+from tests.end_to_end.loaded import COMMAND, Program
 
 from .restored_logging import restored_logging
 
 TIMEOUT_S = 60.0
-_PROGRAM = shutil.which("rag-context", path=str(Path(sys.executable).parent)) or "rag-context"
 _KEPT = ("PATH", "LANG", "TMPDIR", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COVERAGE_RCFILE")
 
 
@@ -70,8 +68,8 @@ class Commands:
         """Start a command and return at once; `in_background` as a shell's job, which ignores SIGINT."""
         heed_interrupts()
         as_job = ["sh", "-c", 'trap \'\' INT; exec "$0" "$@"'] if in_background else []
-        return subprocess.Popen(
-            [*as_job, _PROGRAM, *map(str, words)],
+        return Program(
+            [*as_job, COMMAND, *map(str, words)],
             stdin=stdin,
             stdout=stdout,
             stderr=subprocess.PIPE,

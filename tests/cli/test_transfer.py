@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from .run_command import _PROGRAM, TIMEOUT_S, Commands, Ended, heed_interrupts, serving
+from tests.end_to_end.loaded import COMMAND, Program
+from tests.end_to_end.process import run
+
+from .run_command import TIMEOUT_S, Commands, Ended, heed_interrupts, serving
 
 
 def index_both(commands: Commands) -> None:
@@ -42,17 +45,7 @@ def target(commands: Commands) -> Commands:
 
 def fed(commands: Commands, text: str, *words: str) -> Ended:
     """A command that reads from a pipe."""
-    made = subprocess.run(
-        [_PROGRAM, *words],
-        input=text,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        cwd=commands.folder,
-        env=commands._environment(),
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    made = run([COMMAND, *words], sent=text, cwd=commands.folder, env=commands._environment())
     return Ended(made.returncode, made.stdout, made.stderr)
 
 
@@ -199,8 +192,8 @@ def test_a_full_disk_is_one_sentence(source: Commands) -> None:
 def test_ctrl_c_ends_an_import_that_waits_for_its_input(source: Commands, target: Commands) -> None:
     header = source("export", "-").out.splitlines(keepends=True)[0].replace("c124", "feed")
     heed_interrupts()
-    process = subprocess.Popen(
-        [_PROGRAM, "import", "-"],
+    process = Program(
+        [COMMAND, "import", "-"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -4,9 +4,8 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,10 @@ from typing import Any
 
 import httpx2
 
-COMMAND = str(Path(sys.executable).with_name("rag-context"))
+from tests.end_to_end.loaded import COMMAND, Program
+
+__all__ = ["COMMAND"]
+
 TIMEOUT_S = 120.0
 """Only a failure takes so long. On two cores beside twenty busy processes, servers took 12 s to over 30 s to start."""
 
@@ -30,14 +32,29 @@ def environment(**extra: str) -> dict[str, str]:
 
 def command(*arguments: str, data_dir: Path, **extra: str) -> subprocess.CompletedProcess[str]:
     """Run `rag-context` to its end."""
-    return subprocess.run(
-        [COMMAND, *arguments, "--data-dir", str(data_dir)],
-        capture_output=True,
-        text=True,
-        env=environment(**extra),
-        timeout=300,
-        check=False,
-    )
+    return run([COMMAND, *arguments, "--data-dir", str(data_dir)], env=environment(**extra))
+
+
+def run(
+    words: Sequence[str | Path],
+    *,
+    env: Mapping[str, str],
+    cwd: Path | None = None,
+    sent: str | None = None,
+    before: Callable[[], None] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run COMMAND with other words to its end; `sent` is its input, `before` runs in its process first."""
+    stdin = None if sent is None else subprocess.PIPE
+    pipe = subprocess.PIPE
+    with Program(
+        words, stdin=stdin, stdout=pipe, stderr=pipe, encoding="utf-8", env=env, cwd=cwd, preexec_fn=before
+    ) as process:
+        try:
+            out, err = process.communicate(sent, timeout=300)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
 @dataclass
@@ -98,7 +115,7 @@ def served(data_dir: Path, *arguments: str, **extra: str) -> Iterator[Served]:
     """A server on a free port; killed at the end if it still runs. Its log is the file beside its data directory."""
     (data_dir / "server.json").unlink(missing_ok=True)
     with data_dir.with_suffix(".log").open("ab") as log:
-        process = subprocess.Popen(
+        process = Program(
             [COMMAND, "serve", "--port", "0", "--data-dir", str(data_dir), *arguments],
             stdout=subprocess.DEVNULL,
             stderr=log,

@@ -7,6 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from tests.end_to_end.loaded import Program
 from tests.end_to_end.process import COMMAND, command, environment, served, wait_until
 
 FILES = 300
@@ -47,7 +48,7 @@ def test_a_server_killed_while_it_indexes_loses_nothing_and_a_second_run_complet
     data_dir = tmp_path / "stormy"
     with served(data_dir) as server:
         server.wait_ready()
-        client = subprocess.Popen(
+        client = Program(
             [COMMAND, "index", str(folder), "--json", "--data-dir", str(data_dir)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.loaded import Program
 from tests.end_to_end.process import COMMAND, Served, command, environment, served
 
 KILLS = 5
@@ -102,7 +103,7 @@ def test_a_backup_that_is_killed_leaves_no_file_of_its_name(server: Served, plac
     with load(server):
         for number in range(KILLS):
             target = tmp_path / f"{number}.tar"
-            process = subprocess.Popen(
+            process = Program(
                 [COMMAND, "backup", str(target), "--data-dir", str(place / "data")],
                 env=environment(),
                 stderr=subprocess.DEVNULL,

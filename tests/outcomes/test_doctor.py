@@ -15,7 +15,7 @@ import pytest
 from rag_context.cli.doctor import index_file
 from rag_context.embedders.onnx_model import BUNDLED
 from rag_context.settings import Settings
-from tests.end_to_end.process import COMMAND, Served, environment, served
+from tests.end_to_end.process import COMMAND, Served, environment, run, served
 from tests.outcomes.test_disk_and_directory import obey_permissions
 
 
@@ -31,16 +31,8 @@ def doctor(
     home: Path, *arguments: str, before: Callable[[], None] | None = None, **extra: str
 ) -> subprocess.CompletedProcess[str]:
     """Run it in a user's folder; `before` runs in its process first."""
-    return subprocess.run(
-        [COMMAND, "doctor", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=home,
-        env=environment(HOME=str(home), XDG_CONFIG_HOME=str(home / "config"), **extra),
-        preexec_fn=before,
-        timeout=120,
-        check=False,
-    )
+    variables = environment(HOME=str(home), XDG_CONFIG_HOME=str(home / "config"), **extra)
+    return run([COMMAND, "doctor", *arguments], cwd=home, env=variables, before=before)
 
 
 def findings(told: subprocess.CompletedProcess[str], *status: str) -> dict[str, str]:
@@ -218,12 +210,10 @@ def test_what_clients_run_is_run_and_what_remains_to_do_is_named(home: Path) -> 
     folders = {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "config"), "RAG_CONTEXT_DATA_DIR": str(data)}
     place = environment(**folders, PATH=f"{codex.parent}{os.pathsep}/usr/bin{os.pathsep}/bin")
     for arguments in (("claude-code", "codex"), ("claude-code", "--scope", "project")):
-        subprocess.run([COMMAND, "install", *arguments], env=place, cwd=project, check=True, capture_output=True)
+        run([COMMAND, "install", *arguments], env=place, cwd=project).check_returncode()
 
     def told() -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-        ended = subprocess.run(
-            [COMMAND, "doctor", "--json"], env=place, cwd=project, capture_output=True, text=True, check=False
-        )
+        ended = run([COMMAND, "doctor", "--json"], env=place, cwd=project)
         return findings(ended, "ok"), findings(ended, "warning"), findings(ended, "wrong")
 
     ok, warning, wrong = told()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rag_context.cli.progress import PROGRESS_EVERY
 from rag_context.files.file_jobs import EMBEDDED_AT_ONCE
+from tests.end_to_end.loaded import Program
 from tests.end_to_end.process import COMMAND, command, environment, served, wait_until
 
 FILES = EMBEDDED_AT_ONCE + 60
@@ -22,7 +23,7 @@ def test_keywords_find_everything_before_the_vectors_and_an_interrupted_run_goes
     root, data_dir = tmp_path / "notes", tmp_path / "data"
     root.mkdir()
     notes(root)
-    with subprocess.Popen(
+    with Program(
         [COMMAND, "index", str(root), "--data-dir", str(data_dir)], stderr=subprocess.PIPE, text=True, env=environment()
     ) as process:
         assert process.stderr is not None

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rag_context.agents.workspace import workspace
+from tests.end_to_end.loaded import Program
 from tests.end_to_end.process import COMMAND, Served, command, environment, served, wait_until
 from tests.files import homes
 from tests.files.transcripts import AGAIN, ANSWERED, ASKED, CLOSED, INJECTED, lines
@@ -229,7 +230,7 @@ def test_hostile_files_do_no_harm(machine: Machine) -> None:
 def test_an_import_that_was_killed_goes_on(machine: Machine) -> None:
     for number in range(60):
         machine.claude(f"s{number}", f"{ASKED} Number {number}.", ANSWERED + " It leaks." * 4000, AGAIN)
-    with subprocess.Popen(
+    with Program(
         [COMMAND, "import-history", "--json", "--data-dir", str(machine.data)],
         stdout=subprocess.PIPE, env=environment(**machine.environment),
     ) as process:  # fmt: skip
@@ -246,7 +247,7 @@ def test_an_import_that_was_killed_goes_on(machine: Machine) -> None:
 
 def test_what_is_said_while_it_follows_comes_in(machine: Machine) -> None:
     path = machine.claude("s1", ASKED, ANSWERED)
-    with subprocess.Popen(
+    with Program(
         [COMMAND, "import-history", "--watch", "--data-dir", str(machine.data)],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment(**machine.environment),
     ) as process:  # fmt: skip

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from mcp.client.context import ClientRequestContext
 from mcp_types import ListRootsResult, Root, TextContent
 
 from mcp import Client, StdioServerParameters
-from tests.end_to_end.process import COMMAND, environment
+from tests.end_to_end.process import COMMAND, environment, run
 
 SECRETS = (".ssh/config", ".aws/credentials", ".pgpass", ".netrc", ".bash_history", ".config/gcloud/key.json")
 
@@ -91,14 +90,8 @@ async def test_a_client_that_was_started_in_the_home_folder_has_no_workspace(hom
 
 def test_a_person_indexes_any_folder_and_secrets_only_on_purpose(home: Path) -> None:
     def index(*arguments: str) -> tuple[int, dict[str, str]]:
-        ran = subprocess.run(
-            [COMMAND, "index", str(home), "--json", "--data-dir", str(home / "data"), *arguments],
-            capture_output=True,
-            text=True,
-            env={**environment(), "HOME": str(home)},
-            timeout=60,
-            check=False,
-        )
+        words = [COMMAND, "index", str(home), "--json", "--data-dir", str(home / "data"), *arguments]
+        ran = run(words, env={**environment(), "HOME": str(home)})
         receipts = [json.loads(line) for line in ran.stdout.splitlines()]
         return ran.returncode, {os.path.relpath(each["source"], home): each["status"] for each in receipts}
 

@@ -19,6 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from mcp import Client
 from rag_context.server.options import hash_key
+from tests.end_to_end.loaded import Program
 from tests.end_to_end.process import COMMAND, TIMEOUT_S, Served, command, environment, served, wait_until
 from tests.outcomes.repositories import Repository, repository
 
@@ -473,7 +474,7 @@ def test_a_chroma_in_a_folder_is_not_shared(tmp_path: Path) -> None:
 
 
 def test_the_setting_is_the_same_as_the_option(tmp_path: Path) -> None:
-    process = subprocess.Popen(
+    process = Program(
         [COMMAND, "serve", "--port", "0", "--data-dir", str(tmp_path / "data")],
         stderr=subprocess.PIPE,
         text=True,
