@@ -3,7 +3,9 @@
 import gc
 import os
 from collections.abc import Generator, Iterator
+from functools import cache
 
+import httpcore2
 import pytest
 from hypothesis import settings
 
@@ -18,6 +20,9 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 # See tests/end_to_end/loaded.py; programs that measure, such as benchmarks, start what they measure.
 os.environ.setdefault("RAG_TEST_FORK", "1")
+
+# Each client would load the certificates of the system again, 40 ms of processor time to speak to this machine.
+httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)
 
 # No deadline: on a busy machine one example may take any time.
 settings.register_profile("same", derandomize=True, deadline=None)
