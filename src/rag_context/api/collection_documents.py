@@ -68,7 +68,6 @@ class SubmittedDocuments:
 
 
 def raise_problems(problems: Iterable[FieldError]) -> None:
-    """Raise what was found, if anything was. Raises: InvalidInputError."""
     details = tuple(problems)
     if details:
         raise InvalidInputError(joined([problem.message for problem in details]), details[:MAX_PROBLEMS])

@@ -31,7 +31,6 @@ _DIGITS = 100
 
 
 def _number(value: Any) -> Any:
-    """A number as it stands in an address."""
     if isinstance(value, str) and value.isascii() and value.removeprefix("-").isdigit():
         return int(value[:_DIGITS])
     return value
@@ -42,7 +41,6 @@ def _truth(value: Any) -> Any:
 
 
 def _ids_of(text: str) -> list[str]:
-    """Ids as they stand in an address. Raises: ValueError."""
     if not text.startswith("["):
         return [part.strip() for part in text.split(",") if part.strip()]
     found = json.loads(text)

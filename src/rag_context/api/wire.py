@@ -74,7 +74,6 @@ class Vocabulary:
 
     @classmethod
     def extended(cls, content_types: tuple[str, ...] = (), categories: tuple[str, ...] = ()) -> "Vocabulary":
-        """The built-in words and the given ones, without repetition."""
         return cls(
             tuple(dict.fromkeys((*CONTENT_TYPES, *content_types))), tuple(dict.fromkeys((*CATEGORIES, *categories)))
         )
@@ -330,12 +329,10 @@ class TenantRequest(WireRequest):
 
 
 def filter_types(helps: Mapping[str, str]) -> dict[str, Any]:
-    """The types of a request's fields that filter, with the help of each."""
     return {name: Annotated[Identifier | None, Field(default=None, description=text)] for name, text in helps.items()}
 
 
 def filter_values(request: WireRequest) -> dict[str, Any]:
-    """The values of these fields, as `Filter` takes them."""
     return {name: getattr(request, name) for name in FILTERED}
 
 

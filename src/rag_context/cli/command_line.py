@@ -88,8 +88,6 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group of commands, shown the same way."""
-
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.help = unwrapped(self.help)
@@ -209,7 +207,6 @@ def exit_code(error: errors.RagContextError) -> ExitCode:
 
 
 def report(error: errors.RagContextError, console: "Console") -> ExitCode:
-    """Say what went wrong, a line per problem."""
     for line in str(error).splitlines():
         console.error(_for_people(line))
     return exit_code(error)

@@ -133,7 +133,6 @@ async def answer_of(loaded: Loaded, operation: Operation[Request, Response], req
 
 @asynccontextmanager
 async def open_http(address: Address, timeout_s: float) -> AsyncIterator[AsyncHttp]:
-    """The HTTP client for the server that announces itself at an address."""
     async with aclosing(AsyncHttp(address, timeout_s, ServerTransport)) as http:
         yield http
 
@@ -170,7 +169,6 @@ def failure_of(error: client_errors.ClientError, place: str) -> errors.RagContex
 
 
 def sentence_of(error: client_errors.ClientError) -> str:
-    """The server's own words, without the full stop."""
     return (error.server_message or f"HTTP {error.status}").rstrip(".")
 
 
@@ -181,7 +179,6 @@ class CollectionsClient:
         self._http = http
 
     async def model_loaded(self) -> None:
-        """Wait a while for the model, where it loads in this process."""
         if self._wait_for_model is not None:
             await self._wait_for_model()
 
@@ -211,7 +208,6 @@ class CollectionsClient:
 
 @asynccontextmanager
 async def open_client(loaded: Loaded) -> AsyncIterator[CollectionsClient]:
-    """The running server of the data directory, or the directory itself. Raises: ConfigurationError."""
     async with open_http(announced_address(loaded.settings), _COLLECTIONS_TIMEOUT_S) as http:
         url = await http.find()
         if url is not None:

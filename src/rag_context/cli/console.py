@@ -53,7 +53,6 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def separated(parts: Iterable[Part]) -> list[Part]:
-    """Parts of a line with commas between them."""
     return [each for part in parts for each in (", ", part)][1:]
 
 
@@ -160,7 +159,6 @@ class Console:
         )
 
     def draw(self, drawing: "RenderableType") -> None:
-        """Print a result that Rich draws, as it is."""
         with _written():
             self._out.print(drawing, soft_wrap=not self._out.is_terminal)
 

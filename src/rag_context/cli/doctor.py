@@ -5,7 +5,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from importlib import metadata
 
@@ -81,48 +81,40 @@ def _examined(options: Options) -> Iterator[Finding]:
 
 
 async def _alive(loaded: Loaded) -> list[Finding]:
-    """What answers: the server of the data directory, the model, and the backends."""
     settings = loaded.settings
     try:
         check_available(settings, loaded.sources)
     except ConfigurationError as error:
         return [*problems("backends", error, "install the extra"), *port(settings)]
-    return [
-        *[finding async for finding in _server(settings)],
-        *[finding async for finding in _model(settings)],
-        *[finding async for finding in _backends(settings)],
-    ]
+    return [*await _server(settings), await _model(settings), *await _backends(settings)]
 
 
-async def _server(settings: Settings) -> AsyncIterator[Finding]:
+async def _server(settings: Settings) -> list[Finding]:
     """The running server and what it says of its components, or the port for one."""
     async with open_http(announced_address(settings), HEALTH_TIMEOUT_S) as http:
         url = await http.find()
         if url is None:
-            for finding in port(settings):
-                yield finding
-            return
+            return list(port(settings))
         try:
             report = await Remote(http, url).run(memory.HEALTH, HealthRequest())
         except RagContextError as error:
-            for finding in problems("server", error, "look into its log, and restart it"):
-                yield finding
-            return
+            return list(problems("server", error, "look into its log, and restart it"))
+    running = f"rag-context {report.version} runs at {url}"
     if report.version == __version__:
-        yield Finding("server", "ok", f"rag-context {report.version} runs at {url}")
+        findings = [Finding("server", "ok", running)]
     else:
-        message = f"rag-context {report.version} runs at {url}, and {__version__} is installed"
-        yield Finding("server", "warning", message, "restart the server")
+        findings = [Finding("server", "warning", f"{running}, and {__version__} is installed", "restart the server")]
     for component in report.components:
         message = f"{component.name}, {component.role}: {component.detail or component.status.value}"
         if component.status is Status.HEALTHY:
-            yield Finding("server", "ok", message)
+            findings.append(Finding("server", "ok", message))
         else:
             step = "see what is said of backends and the model below; the server reconnects by itself"
-            yield Finding("server", "wrong", f"{message} ({component.status.value})", step)
+            findings.append(Finding("server", "wrong", f"{message} ({component.status.value})", step))
+    return findings
 
 
-async def _model(settings: Settings) -> AsyncIterator[Finding]:
+async def _model(settings: Settings) -> Finding:
     """Whether the model is there, loads and embeds; tried in this process, also beside a running server."""
     is_server = settings.embedder.kind == "openai_compatible"
     step = (
@@ -136,19 +128,20 @@ async def _model(settings: Settings) -> AsyncIterator[Finding]:
             vector = await embedder.embed_query("rag-context doctor")
             name = embedder.model.name
     except RagContextError as error:
-        yield Finding("model", "wrong", str(error).rstrip("."), step)
-    else:
-        yield Finding("model", "ok", f"{name} embeds texts in {len(vector)} dimensions")
+        return Finding("model", "wrong", str(error).rstrip("."), step)
+    return Finding("model", "ok", f"{name} embeds texts in {len(vector)} dimensions")
 
 
-async def _backends(settings: Settings) -> AsyncIterator[Finding]:
+async def _backends(settings: Settings) -> list[Finding]:
+    findings = []
     for probe, answer in await answers_of_all(settings):
         if isinstance(answer, BackendError):
             is_foreign = isinstance(answer, ForeignDataError)
             step = "set another name for our vectors" if is_foreign else f"start it, or correct {probe.key}"
-            yield Finding("backends", "wrong", f"{probe.name} at {probe.address}: {answer}", step)
+            findings.append(Finding("backends", "wrong", f"{probe.name} at {probe.address}: {answer}", step))
         else:
-            yield Finding("backends", "ok", f"{probe.name} {answer} at {probe.address}")
+            findings.append(Finding("backends", "ok", f"{probe.name} {answer} at {probe.address}"))
+    return findings
 
 
 def versions() -> Iterator[Finding]:
@@ -160,7 +153,6 @@ def versions() -> Iterator[Finding]:
 
 
 def configuration(loaded: Loaded) -> Iterator[Finding]:
-    """Every setting that is not the default, with its source."""
     values = shown(loaded.settings)
     odd = {key: source for key, source in loaded.sources.items() if source != "default"}
     for key, source in odd.items():

@@ -26,13 +26,13 @@ from rag_context.api.index import HistoryReceipt
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import open_connection
 from rag_context.cli.console import Console, counted, one_line, separated
-from rag_context.cli.index_files import on_signals
+from rag_context.cli.index_files import FollowReports
 from rag_context.cli.operation_options import parse_time
 from rag_context.cli.options import Options, argument, named_path, option, resumable, with_options
 from rag_context.cli.progress import PROGRESS_S, EmbeddingProgress, Rate
 from rag_context.cli.summary import SHOWN, ReceiptLines
 from rag_context.domain.documents import PROJECT_TAG
-from rag_context.errors import InvalidInputError, RagContextError
+from rag_context.errors import InvalidInputError
 from rag_context.files.histories.importing import Choice, HistoryImport
 from rag_context.files.histories.places import CLIENTS, Transcript, unreadable, watched
 from rag_context.files.watching import Follower
@@ -234,12 +234,6 @@ async def _watch(loaded: Loaded, choice: Choice, taken: _Taken, console: Console
             ):
                 yield HistorySync(histories)
 
-    def ready() -> None:
-        console.note(("Following sessions; the memory is in step. Ctrl-C stops it.", "dim"))
-
-    def trouble(error: RagContextError, wait_s: float) -> None:
-        console.warning(f"{error} Trying again in {wait_s:.0f} s; no message is lost.")
-
-    stop = asyncio.Event()
-    on_signals(stop.set)
-    await Follower(watched(), reached, ready, trouble, debounce_s=FOLLOWED_AFTER_S).run(stop)
+    reports = FollowReports(console, "Following sessions; the memory is in step", "message")
+    follower = Follower(watched(), reached, reports.ready, reports.trouble, debounce_s=FOLLOWED_AFTER_S)
+    await reports.follow(follower)

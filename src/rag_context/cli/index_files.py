@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from hashlib import blake2b
@@ -253,7 +253,6 @@ class Changes:
     _renamed: set[str] = field(default_factory=set)
 
     def receive(self, receipt: FileReceipt) -> None:
-        """Take a receipt; of what did not change there is nothing to say."""
         if receipt.status == "unchanged":
             return
         if self.as_json:
@@ -303,25 +302,32 @@ async def _watch(loaded: Loaded, roots: Sequence[Path], labels: Labels, changes:
             with open_sync(connection, loaded.settings, labels, Gone.REMOVE, changes.receive) as sync:
                 yield sync
 
-    def ready() -> None:
-        places = ", ".join(_shown_path(str(root)) for root in roots)
-        console.note((f"Watching {one_line(places)}; the index is in step. Ctrl-C stops it.", "dim"))
-
-    def trouble(error: RagContextError, wait_s: float) -> None:
-        console.warning(f"{error} Trying again in {wait_s:.0f} s; no change is lost.")
-
-    stop = asyncio.Event()
-    on_signals(stop.set)
-    await Follower(roots, reached, ready, trouble).run(stop)
+    places = ", ".join(_shown_path(str(root)) for root in roots)
+    reports = FollowReports(console, f"Watching {one_line(places)}; the index is in step", "change")
+    await reports.follow(Follower(roots, reached, reports.ready, reports.trouble))
 
 
-def on_signals(stop: Callable[[], None]) -> None:
-    loop = asyncio.get_running_loop()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        try:
-            loop.add_signal_handler(name, stop)
-        except NotImplementedError:  # where the system has none, Ctrl-C interrupts
-            return
+@dataclass(frozen=True, slots=True)
+class FollowReports:
+    """Says how a command that follows changes gets on, until SIGTERM or Ctrl-C."""
+
+    console: Console
+    doing: str
+    unit: str
+
+    def ready(self) -> None:
+        self.console.note((f"{self.doing}. Ctrl-C stops it.", "dim"))
+
+    def trouble(self, error: RagContextError, wait_s: float) -> None:
+        self.console.warning(f"{error} Trying again in {wait_s:.0f} s; no {self.unit} is lost.")
+
+    async def follow(self, follower: Follower) -> None:
+        """Run until the process is to end."""
+        stop = asyncio.Event()
+        with suppress(NotImplementedError):  # where the system has no signals, Ctrl-C interrupts
+            for name in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(name, stop.set)
+        await follower.run(stop)
 
 
 def _shown_path(path: str) -> str:

@@ -72,7 +72,6 @@ class InProcess(LocalTarget):
         await super().bulk(lines, on_receipt)
 
     async def _wait_ready(self) -> None:
-        """Wait for the model, once; what needs none does not wait for it."""
         if not self._has_waited:
             await self._service.wait_ready(MODEL_WAIT_S)
             self._has_waited = True
@@ -80,7 +79,6 @@ class InProcess(LocalTarget):
 
 @asynccontextmanager
 async def open_in_process(loaded: Loaded) -> AsyncIterator[InProcess]:
-    """The index, opened here; its model loads behind it. Raises: ConfigurationError."""
     settings = loaded.settings
     configure_logging(settings.log.level if loaded.sources["log.level"] != "default" else "error")
     async with open_service(with_bulk_timeout(settings)) as service:

@@ -63,7 +63,6 @@ def mcp(
 def _run(
     options: ConfigOptions, toolsets: Toolsets, conversation: OpeningReader | None, *, structured: bool
 ) -> ExitCode:
-    """Serve until the client closes its end, or SIGTERM."""
     loaded = options.load_available()
     # Until the loop runs there is nothing to finish.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(ExitCode.OK))
@@ -144,7 +143,6 @@ class _OpenedMemory:
         return hooks
 
     async def keep(self) -> None:
-        """Open it and keep it open until cancelled."""
         try:
             # In a thread beside the conversation: what the memory is made of takes a second to load.
             mcp_memory = await asyncio.to_thread(import_module, "rag_context.cli.mcp_memory")

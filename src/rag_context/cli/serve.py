@@ -123,7 +123,6 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def check_workers(settings: Settings) -> None:
-    """Reject what several processes cannot share. Raises: ConfigurationError."""
     if os.name != "posix":
         raise ConfigurationError("Several workers need a Unix system: set server.workers to 1")
     in_folders = [settings.stores.chroma_dir] if settings.stores.vectors == "chroma" else []

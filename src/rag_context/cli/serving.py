@@ -8,9 +8,10 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from pathlib import Path
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from typing import Any
 
 from rag_context.agents.answering import HookAnswers
 from rag_context.agents.histories import FOLLOWED_AFTER_S, HistorySync, choice_of, open_histories
@@ -33,7 +34,6 @@ from rag_context.server.hook_socket import answering_hooks
 from rag_context.server.peers import Peers, inner_app, shared
 from rag_context.server.running import run, serve
 from rag_context.server.worker_process import WorkerEnd, WorkerEvent, WorkerReport, WorkerServer
-from rag_context.settings import Settings
 from rag_context.wiring.local_files import HISTORIES_NAME, open_file_manifest
 from rag_context.wiring.opening import Duties, OnMismatch, open_service
 
@@ -65,6 +65,7 @@ async def opened(start: Start) -> AsyncIterator[Service]:
 
 @asynccontextmanager
 async def looking_after(service: Service, start: Start) -> AsyncIterator[None]:
+    """Follow files, sessions and projects, and answer hooks, for the time of the block, unless another worker does."""
     if not start.is_first:
         yield
         return
@@ -73,90 +74,60 @@ async def looking_after(service: Service, start: Start) -> AsyncIterator[None]:
         assert service.hooks is not None  # noqa: S101  (every service that settings open has them)
         return service.hooks
 
-    async with (
-        _following(start.roots, service, start.settings),
-        _following_sessions(service, start.settings),
-        _keeping_projects(service),
-        answering_hooks(start.settings.data_dir, "serve", hooks),
-    ):
+    async with AsyncExitStack() as stack:
+        for follower in _followers(service, start):
+            stop = asyncio.Event()
+            # What has changed until the end of the block is indexed too.
+            await stack.enter_async_context(_running("watch", follower.run(stop), stop))
+        if service.projects is not None:
+            await stack.enter_async_context(_running("projects", service.projects.housekeeping.run()))
+        await stack.enter_async_context(answering_hooks(start.settings.data_dir, "serve", hooks))
         yield
 
 
-@asynccontextmanager
-async def _following(roots: Sequence[Path], service: Service, settings: Settings) -> AsyncIterator[None]:
-    """Index files and follow their changes for the time of the block; what has changed until its end is indexed."""
-    if not roots:
-        yield
-        return
+def _followers(service: Service, start: Start) -> Iterator[Follower]:
+    """What indexes files, and takes in sessions of agents, as they change."""
+    settings = start.settings
 
     @asynccontextmanager
-    async def reached() -> AsyncIterator[FolderSync]:
-        connection = InProcess(service, settings)
-        with open_sync(connection, settings, Labels(), Gone.REMOVE, _log_change) as sync:
+    async def files() -> AsyncIterator[FolderSync]:
+        with open_sync(InProcess(service, settings), settings, Labels(), Gone.REMOVE, _log_change) as sync:
             yield sync
 
-    def ready() -> None:
-        logger.info("watching %s", ", ".join(map(str, roots)))
-
-    async with _followed(Follower(roots, reached, ready, _trouble)):
-        yield
-
-
-@asynccontextmanager
-async def _following_sessions(service: Service, settings: Settings) -> AsyncIterator[None]:
-    """Take in sessions of agents as they go on, for the time of the block, where the settings say so."""
-    if not settings.history.follow:
-        yield
-        return
-
     @asynccontextmanager
-    async def reached() -> AsyncIterator[HistorySync]:
-        connection = InProcess(service, settings)
+    async def sessions() -> AsyncIterator[HistorySync]:
         with (
             open_file_manifest(settings.data_dir, HISTORIES_NAME) as manifest,
-            open_histories(connection, manifest, choice_of(settings), _log_session) as histories,
+            open_histories(InProcess(service, settings), manifest, choice_of(settings), _log_session) as histories,
         ):
             yield HistorySync(histories)
 
-    def ready() -> None:
-        logger.info("following sessions of agents")
+    def trouble(error: RagContextError, wait_s: float) -> None:
+        logger.warning("changed files wait %.0f s: %s", wait_s, error)
 
-    async with _followed(Follower(watched(), reached, ready, _trouble, debounce_s=FOLLOWED_AFTER_S)):
-        yield
-
-
-def _trouble(error: RagContextError, wait_s: float) -> None:
-    logger.warning("changed files wait %.0f s: %s", wait_s, error)
-
-
-@asynccontextmanager
-async def _followed(follower: Follower) -> AsyncIterator[None]:
-    """Follow for the time of the block, and until the changes before its end are indexed."""
-    stop = asyncio.Event()
-    following = asyncio.create_task(follower.run(stop), name="watch")
-    following.add_done_callback(_log_end)
-    try:
-        yield
-    finally:
-        stop.set()
-        await asyncio.wait({following}, timeout=FLUSH_S)
-        following.cancel()
-        await asyncio.wait({following})
+    if start.roots:
+        names = ", ".join(map(str, start.roots))
+        yield Follower(start.roots, files, lambda: logger.info("watching %s", names), trouble)
+    if settings.history.follow:
+        ready = partial(logger.info, "following sessions of agents")
+        yield Follower(watched(), sessions, ready, trouble, debounce_s=FOLLOWED_AFTER_S)
 
 
 @asynccontextmanager
-async def _keeping_projects(service: Service) -> AsyncIterator[None]:
-    """Follow projects again that were followed before, and end old ones, for the time of the block."""
-    if service.projects is None:
-        yield
-        return
-    keeping = asyncio.create_task(service.projects.housekeeping.run(), name="projects")
-    keeping.add_done_callback(_log_end)
+async def _running(
+    name: str, work: Coroutine[Any, Any, None], stop: asyncio.Event | None = None
+) -> AsyncIterator[None]:
+    """Run a task for the time of the block; one that heeds `stop` has a while to end, the others are cancelled."""
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(_log_end)
     try:
         yield
     finally:
-        keeping.cancel()
-        await asyncio.wait({keeping})
+        if stop is not None:
+            stop.set()
+            await asyncio.wait({task}, timeout=FLUSH_S)
+        task.cancel()
+        await asyncio.wait({task})
 
 
 def _log_change(receipt: FileReceipt) -> None:

@@ -187,7 +187,6 @@ class Sink:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """A file to read. Raises: InvalidInputError."""
     try:
         file = path.open("rb")
     except OSError as error:

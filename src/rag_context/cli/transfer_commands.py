@@ -200,8 +200,6 @@ def _writer(file: BinaryIO, path: Path) -> Callable[[bytes], Awaitable[None]]:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A file to read; `give_up` ends the wait of a thread that reads it."""
-
     file: BinaryIO
     give_up: Callable[[], None]
 

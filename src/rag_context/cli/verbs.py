@@ -69,7 +69,6 @@ def _project() -> str | None:
 
 
 def _stdin() -> str:
-    """All of stdin. Raises: InvalidInputError."""
     try:
         return sys.stdin.buffer.read(4 * BULK_CONTENT_CHARS).decode()
     except UnicodeDecodeError:

@@ -95,7 +95,6 @@ class AsyncHttp:
         return answer_of(call, body, request_id)
 
     async def send_batch(self, batch: Batch, request_id: str, timeout_s: float | None = None) -> None:
-        """Send the documents that have no receipt yet, once. Raises: ClientError; what has a receipt is safe."""
         if not batch.unanswered:
             return
         headers = {**headers_of(BULK, request_id, self._address.key), **NDJSON}

@@ -84,8 +84,6 @@ class _Unawaited(AsyncClient):
 
 
 class Collections:
-    """Named sets of documents with vectors of their own; see the page on collections."""
-
     def __init__(self, collections: AsyncCollections) -> None:
         self._awaited = collections
 

@@ -113,7 +113,6 @@ def request_of(model: type[Request], fields: Mapping[str, object]) -> Request:
 
 
 def json_object(body: bytes) -> dict[str, Json]:
-    """An answer that no model describes. Raises: ValueError."""
     value = json.loads(body)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004  (an answer that cannot be read, like bad JSON)
@@ -121,7 +120,6 @@ def json_object(body: bytes) -> dict[str, Json]:
 
 
 def step_of(name: str) -> str:
-    """A name as a step of an address. Raises: InvalidInputError, where no address can hold it."""
     try:
         step = quote(name, safe="")
     except UnicodeEncodeError:
@@ -154,7 +152,6 @@ _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
 
 def request_id_of(requested: str | None) -> str:
-    """The id of a call: the caller's, or a new one. Raises: InvalidInputError."""
     if requested is None:
         return os.urandom(12).hex()
     if not _REQUEST_ID.fullmatch(requested):
@@ -203,7 +200,6 @@ class Batch:
 
     @property
     def unanswered(self) -> Sequence[bytes]:
-        """Lines of which no receipt has arrived."""
         return self.lines[len(self.received) :]
 
     def add(self, document: BulkLike) -> None:

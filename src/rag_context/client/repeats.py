@@ -36,8 +36,6 @@ class Retries:
     async def call(
         self, send: Callable[[], Awaitable[Answer]], repeatable: bool, pause: Callable[[float], Awaitable[None]]
     ) -> Answer:
-        """A call, tried again where the server did not do it, or where doing it twice does no harm."""
-
         def is_worth_repeating(error: BackendUnavailableError) -> bool:
             match error:
                 case ServerBusyError():  # a longer wait is the caller's decision
@@ -86,7 +84,6 @@ class FastAnswers:
         """How often something was written: a search that a write overtook is not remembered."""
 
     def get(self, query: str, about: str | None) -> SearchResponse | None:
-        """A copy of what was answered, marked as `cached`."""
         with self._lock:
             until, answer = self._answers.get((query, about), (0.0, None))
         if answer is None or self._clock() >= until:

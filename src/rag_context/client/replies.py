@@ -92,7 +92,6 @@ def failed(
     retry_after_s: float | None,
     otherwise: str = "",
 ) -> errors.ClientError:
-    """The error of a status, with the server's own `message`, or else another sentence."""
     kind = _BY_STATUS.get(status)
     if kind is None:
         kind = (
@@ -138,7 +137,6 @@ def unreachable(
 
 
 def site(url: httpx2.URL | str) -> str:
-    """The scheme, host and port of an address, without its path and any password."""
     return re.sub(r"(?<=[^:/])/.*", "", mask_url(str(url)))
 
 

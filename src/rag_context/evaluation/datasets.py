@@ -122,7 +122,6 @@ class EvidenceSet:
 
 
 def load_set(path: Path) -> Dataset | EvidenceSet:
-    """Read a labelled set of any layout. Raises: InvalidInputError."""
     if (path / QRELS).is_file() or not any("evidence" in row for row in read_rows(path / QUERIES)):
         return load_dataset(path)
     items = tuple(

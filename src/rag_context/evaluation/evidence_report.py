@@ -97,7 +97,6 @@ class AtLimit(WireResponse):
 
 
 def figures(outcome: EvidenceOutcome) -> list[Figures]:
-    """One of each category, in the order of the set; then, of several that have answers, one of all these."""
     categories: dict[str, list[Measured]] = {}
     for each in outcome.measured:
         categories.setdefault(each.question.category, []).append(each)

@@ -30,8 +30,6 @@ class LoadStage:
 
 @dataclass(frozen=True, slots=True)
 class LoadLimits:
-    """What a stage must keep to: milliseconds, and a share of the requests."""
-
     p95_ms: float = 300.0
     p99_ms: float = 500.0
     failed: float = 0.05
@@ -57,7 +55,6 @@ class MeasuredLoad:
 
     @property
     def failed(self) -> float:
-        """Share of the requests that got no answer, 0..1."""
         return self.failures.total() / max(self.requests, 1)
 
     def latency_ms(self, share: float) -> float:

@@ -50,8 +50,6 @@ _OK = b"\x01ok\0" + struct.pack("<d", 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A vector and how long it took, in milliseconds as the client sees it."""
-
     vector: tuple[float, ...]
     latency_ms: float
 
@@ -107,7 +105,6 @@ class RemoteServer:
     api: Api
 
     async def wait_ready(self, timeout_s: float) -> None:
-        """Wait a while for a server whose model is still loading; what is wrong after that, health says."""
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
@@ -140,7 +137,6 @@ class RemoteServer:
             await scratch.clean()
 
     async def run(self, operation: Operation[Any, Response], body: Mapping[str, Any]) -> Response:
-        """What an operation answers to a body as callers write it. Raises: BackendError."""
         sent = json.dumps({key: value for key, value in body.items() if value is not None}).encode()
         return await self._send(Call(operation.path, operation.response.model_validate_json, sent))
 
@@ -186,8 +182,6 @@ def bearer(key: SecretStr | None) -> dict[str, str]:
 
 @dataclass(slots=True)
 class Scratch:
-    """Documents of a validation, under a project of their own."""
-
     server: RemoteServer
     project: str
     can_delete: bool
@@ -212,7 +206,6 @@ class Scratch:
             return False
 
     async def clean(self) -> None:
-        """Delete what was indexed; counts what stays."""
         for source, count in self.sources.items():
             body = {"source": source, "project": self.project, "confirm": True}
             try:

@@ -76,7 +76,6 @@ def as_tables(found: Outcomes, further: Sequence[Grid] = ()) -> RenderableType:
 
 
 def judged_grids(outcomes: Sequence[QualityOutcome]) -> list[Grid]:
-    """Every measure by mode, the best in bold; and the sizes and labels of each collection."""
     headings = ("collection", "measure", *(mode.value for mode in MODES), "p against text", "p against vector")
     measures = tuple(map(_measure_cells, rows_of(outcomes)))
     return [

@@ -28,8 +28,6 @@ EMBEDDED_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class EndToEnd:
-    """The result. `missed` are the questions whose document was not among the first three."""
-
     documents: int
     questions: int
     missed: tuple[str, ...]
@@ -59,7 +57,6 @@ class EndToEnd:
 
 
 async def run_end_to_end(server: RemoteServer) -> EndToEnd:
-    """Index the documents in a tenant of its own, run all queries, and clean up. Raises: BackendError."""
     async with server.scratch() as scratch:
         ids = await _index(scratch)
         rows = samples.questions()

@@ -145,7 +145,6 @@ class RagContextVectorStore(VectorStore):
 
     @property
     def embeddings(self) -> Embeddings | None:
-        """What embeds here; None if the server does."""
         return self._embedding
 
     def add_texts(
@@ -182,7 +181,6 @@ class RagContextVectorStore(VectorStore):
         return True
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """The documents with these ids, in this order; unknown ids are left out."""
         return [_document(each) for each in self._read(ids)]
 
     def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:

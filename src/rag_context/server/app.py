@@ -240,7 +240,6 @@ class McpMount:
         return self._endpoint
 
     async def _open_soon(self) -> None:
-        """Load the library when nothing else is to be loaded, and no request has done it."""
         if await self._service.wait_ready(MODEL_S):
             await asyncio.sleep(LOAD_AFTER_S)
             opened = self._opened()

@@ -40,8 +40,6 @@ class EmbeddingService(Protocol):
 
 
 class EmbeddingHandlers:
-    """What answers at `/v1/embeddings` and `/v1/models`, the same in both servers."""
-
     def __init__(self, service: EmbeddingService) -> None:
         self._service = service
 

@@ -145,7 +145,6 @@ class _Asking:
             writer.close()
 
     async def close(self) -> None:
-        """Let the hooks that ask go without an answer."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:

@@ -44,7 +44,6 @@ _ERRORS: Mapping[int, tuple[str, str]] = {
 
 
 def build_openapi(tools: Registry, options: ServerOptions, version: str) -> Schema:
-    """The description of every route of this server."""
     document: Schema = {
         "openapi": "3.1.0",
         "info": {

@@ -93,7 +93,6 @@ class TrustedIssuer:
 
 
 def hash_key(key: str) -> str:
-    """The form in which a configuration holds a key."""
     return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
 
 

@@ -57,8 +57,6 @@ _FIRST_ONLY = frozenset(
 
 
 class Forwarding:
-    """Sends requests of the first worker on to it, and passes the others to the routes."""
-
     def __init__(self, routes: ASGIApp, file: Path) -> None:
         self._routes = routes
         self._file = file
@@ -111,7 +109,6 @@ def needs_first(path: str, query: bytes, body: bytes) -> bool:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives a body that was read, then what comes after it."""
     rest: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -313,7 +310,6 @@ class _Shared:
 
 
 def shared(service: Service, peers: Peers) -> Service:
-    """A service that reports health and metrics for all workers."""
     return cast("Service", _Shared(service, peers))
 
 

@@ -35,7 +35,6 @@ class HttpRequest:
     body_read: bool = False
 
     def header(self, name: bytes) -> str | None:
-        """Value of a header, white space around it removed."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1").strip()
 
@@ -44,7 +43,6 @@ class HttpRequest:
 
 
 def http_request(scope: Scope) -> HttpRequest:
-    """What `RequestIdMiddleware` attached to this request."""
     found = scope["state"][_STATE]
     assert isinstance(found, HttpRequest)  # noqa: S101  (attached to every request)
     return found
@@ -195,7 +193,6 @@ def query_fields(scope: Scope) -> dict[str, str]:
 
 
 def require(access: Access, opened: HttpRequest) -> None:
-    """Reject a key that may do less."""
     if opened.caller is None or not opened.caller.access.allows(access):
         raise lacking(access, opened.caller.access if opened.caller is not None else Access.READ)
 

@@ -203,7 +203,6 @@ class Supervisor:
             delay_s = min(2 * delay_s, LAST_DELAY_S)
 
     async def _run(self, worker: _Worker) -> WorkerReport | None:
-        """Run a worker to its end; returns what it reported if it could not start."""
         failure = None
         try:
             worker.link, theirs = channel()

@@ -41,8 +41,6 @@ class _UnknownKeysError(Exception):
 
 
 class _Keys:
-    """The public keys of an issuer, read when they are needed, and not too often."""
-
     def __init__(self, issuer: TrustedIssuer, clock: Callable[[], float]) -> None:
         self.issuer = issuer
         self.clock = clock

@@ -110,7 +110,6 @@ class WorkerEnd:
         return start
 
     def fileno(self) -> int:
-        """The descriptor, readable where a connection or the end has come."""
         return self._socket.fileno()
 
     def next_connection(self) -> socket.socket | Surplus | None:

@@ -53,5 +53,4 @@ def has_any(names: Collection[str]) -> bool:
 
 
 def without(prefix: str) -> dict[str, str]:
-    """The environment for another program, without the variables whose names begin so."""
     return {name: value for name, value in os.environ.items() if not name.startswith(prefix)}

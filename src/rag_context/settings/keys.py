@@ -82,12 +82,10 @@ class Key:
 
     @property
     def expected(self) -> str:
-        """The valid values, such as "a whole number from 0 to 65535"."""
         return expected_of(self.field)
 
     @property
     def secret(self) -> bool:
-        """Whether messages must not repeat the value."""
         return not self.field.repr or SecretStr in _leaves(self.field.annotation)
 
     @property
@@ -126,7 +124,6 @@ SECTIONS = tuple(dict.fromkeys(name.partition(".")[0] for name in KEYS if "." in
 
 
 def expected_of(field: FieldInfo) -> str:
-    """The valid values of a field, as the end of a sentence "... must be"."""
     return _expected(field.annotation, field.metadata)
 
 

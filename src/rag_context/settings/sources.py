@@ -277,7 +277,6 @@ def _connection_variables(environ: Mapping[str, str], prefix: str) -> dict[str, 
 
 
 def _merged(under: object, over: object) -> object:
-    """Merge two layers of tables; for a key in both, the value of `over` is used."""
     if not isinstance(under, Mapping) or not isinstance(over, Mapping):
         return over
     return {**under, **{key: _merged(under.get(key), value) for key, value in over.items()}}

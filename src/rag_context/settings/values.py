@@ -22,8 +22,6 @@ from pydantic_core import PydanticCustomError
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The valid values of a field, as the end of a sentence "... must be"."""
-
     text: str
 
 
@@ -48,7 +46,6 @@ MongoUri = Annotated[
 
 
 def _has_hosts(address: str) -> str:
-    """The address, if its hosts and ports can be read; several are separated by commas."""
     for host in urlsplit(address).netloc.rpartition("@")[2].split(","):
         _ = urlsplit(f"//{host}").port  # raises ValueError
     return address

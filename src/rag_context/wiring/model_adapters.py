@@ -38,11 +38,7 @@ LEAST_BUDGET_S = 0.1
 
 
 class StartedEmbedder(Embedder, Protocol):
-    """An embedder whose model may still be loading."""
-
-    async def ready(self, timeout_s: float) -> bool:
-        """Wait until the model is loaded or has failed to load; returns whether it is loaded."""
-        ...
+    async def ready(self, timeout_s: float) -> bool: ...
 
 
 class OnMismatch(Enum):

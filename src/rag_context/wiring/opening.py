@@ -476,7 +476,6 @@ async def open_projects(dependencies: Dependencies, settings: Settings) -> Async
 async def _open_hooks(
     dependencies: Dependencies, settings: Settings, duties: Duties
 ) -> AsyncIterator[HookDependencies]:
-    """Open what hooks of agents are answered with; digests are written by one of several workers."""
     rules, backends = settings.hooks, dependencies.backends
     silent = frozenset(filter(None, map(_project_tag, rules.silent_projects)))
     budgets = Budgets(rules.prompt_tokens, rules.start_tokens, rules.session_tokens)
@@ -500,7 +499,6 @@ async def _open_hooks(
 
 
 def _project_tag(named: str) -> str | None:
-    """The tag of a project that the settings name by its tag or by its folder."""
     if named.startswith(PROJECT_TAG):
         return named
     project = workspace(Path(named).expanduser())

@@ -45,7 +45,6 @@ class Probe:
 
 
 def probes(settings: Settings) -> Iterator[Probe]:
-    """The backends on servers that the settings choose, without the embedding server."""
     stores = settings.stores
     backends: tuple[tuple[str, str, bool, Request], ...] = (
         ("PostgreSQL", "postgres_url", stores.documents == "postgres", _postgres),

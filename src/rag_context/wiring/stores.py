@@ -44,7 +44,6 @@ ONLY_HERE = "on this machine only: another server does not have them"
 
 
 def uses_servers(stores: StoreSettings) -> bool:
-    """Whether a store of the index is a server, which other servers may share."""
     return not all(_local_stores(stores).values())
 
 

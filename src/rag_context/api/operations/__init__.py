@@ -29,7 +29,6 @@ class Access(StrEnum):
     """Whatever can reach beyond the memory: opening providers by a configuration of the caller's."""
 
     def allows(self, needed: "Access") -> bool:
-        """Whether a caller with this access may do what needs the other."""
         every = list(Access)
         return every.index(self) >= every.index(needed)
 
@@ -100,6 +99,5 @@ class Operation(Generic[Request, Response]):
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether an empty body is `{}`."""
         required = any(field.is_required() for field in self.request.model_fields.values())
         return not required and not self.request.exactly_one_of

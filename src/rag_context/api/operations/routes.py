@@ -68,7 +68,6 @@ class Route(Generic[Response]):
 
     @cached_property
     def steps(self) -> tuple[str, ...]:
-        """The parts of its address, those that vary in braces."""
         return tuple(self.path.split("/")[1:])
 
     def names_in(self, steps: Sequence[str]) -> Mapping[str, str] | None:

@@ -39,7 +39,6 @@ def read_message(line: bytes) -> types.JSONRPCMessage:
 
 
 def named_client(message: types.JSONRPCMessage) -> str | None:
-    """What the program that opens a session calls itself."""
     match message:
         case types.JSONRPCRequest(params={"clientInfo": {"name": str() as name}}):
             return client_name(name)

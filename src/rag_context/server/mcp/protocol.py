@@ -136,7 +136,6 @@ under which documentId it is kept."""
 
 
 def named(offered: Sequence[types.Prompt], name: str, arguments: Mapping[str, str]) -> types.Prompt:
-    """The prompt of this name, which takes these arguments. Raises: MCPError."""
     for known in offered:
         if known.name == name:
             _check(known, arguments)
@@ -400,13 +399,11 @@ def _introduced(method: str, result: HandlerResult, client: RequestContext) -> H
 
 
 def client_of(context: Context) -> str | None:
-    """What the program of a connection calls itself."""
     params = context.session.client_params
     return client_name(params.client_info.name) if params is not None else None
 
 
 def _by_client(request: WireRequest, client: str | None) -> WireRequest:
-    """The request of an agent; one that does not name itself is called what its program is called."""
     if client is None or getattr(request, "agent", client) is not None:
         return request
     return request.model_copy(update={"agent": client})
