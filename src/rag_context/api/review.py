@@ -2,19 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
+from rag_context.api import wire
 from rag_context.api.changes import EntryId, Reason
 from rag_context.api.stored_documents import CURSOR_CHARS
-from rag_context.api.wire import (
-    PLAIN_PATTERN,
-    Count,
-    Identifier,
-    OccurredAt,
-    OriginName,
-    TenantRequest,
-    WireResponse,
-    about,
-    whole,
-)
+from rag_context.api.wire import about, whole
 
 MAX_SUGGESTIONS = 100
 DEFAULT_SUGGESTIONS = 20
@@ -24,7 +15,7 @@ Kind = Literal["newerValue", "duplicate", "staleReference", "neverFound", "expir
 Decision = Literal["merge", "keep", "pin"]
 
 
-class ReviewRequest(TenantRequest):
+class ReviewRequest(wire.TenantRequest):
     """How many suggestions, and where to go on."""
 
     limit: Annotated[
@@ -39,23 +30,23 @@ class ReviewRequest(TenantRequest):
             "nextCursor of the call before; absent: from the newest document on",
             min_length=1,
             max_length=CURSOR_CHARS,
-            pattern=PLAIN_PATTERN,
+            pattern=wire.PLAIN_PATTERN,
         ),
     ] = None
 
 
-class SuggestedDocument(WireResponse):
+class SuggestedDocument(wire.WireResponse):
     """A document that a suggestion is about."""
 
     document_id: str
     title: str
     source: str
-    occurred_at: OccurredAt
-    origin: OriginName
+    occurred_at: wire.OccurredAt
+    origin: wire.OriginName
     excerpt: Annotated[str, about("What it says on this, or its beginning")]
 
 
-class SuggestedCall(WireResponse):
+class SuggestedCall(wire.WireResponse):
     """A call that decides; of `correct` the content is missing, which is to be written."""
 
     action: Literal["correct", "merge", "forget", "keep", "pin"]
@@ -63,7 +54,7 @@ class SuggestedCall(WireResponse):
     arguments: dict[str, Any]
 
 
-class Suggestion(WireResponse):
+class Suggestion(wire.WireResponse):
     """What probably needs a decision."""
 
     kind: Kind
@@ -72,19 +63,19 @@ class Suggestion(WireResponse):
     calls: list[SuggestedCall]
 
 
-class ReviewResponse(WireResponse):
+class ReviewResponse(wire.WireResponse):
     """Suggestions about the documents that were examined."""
 
     suggestions: list[Suggestion]
-    examined: Annotated[Count, about("Documents that this call examined")]
+    examined: Annotated[wire.Count, about("Documents that this call examined")]
     next_cursor: Annotated[str | None, about("For the next call; absent once all were examined")] = None
 
 
-class DecideRequest(TenantRequest):
+class DecideRequest(wire.TenantRequest):
     """A decision about a suggestion."""
 
     kind: Annotated[Kind, about("Kind of the suggestion")]
-    document_ids: Annotated[list[Identifier], about("Its documents, in their order", min_length=1, max_length=2)]
+    document_ids: Annotated[list[wire.Identifier], about("Its documents, in their order", min_length=1, max_length=2)]
     decision: Annotated[
         Decision,
         about(
@@ -95,7 +86,7 @@ class DecideRequest(TenantRequest):
     reason: Reason = None
 
 
-class DecideResponse(WireResponse):
+class DecideResponse(wire.WireResponse):
     """The decision's entry in the log."""
 
     id: EntryId

@@ -23,14 +23,7 @@ from rag_context.api.wire import WireResponse
 from rag_context.logs import REQUEST_ID
 from rag_context.memory import accesses
 from rag_context.projects.records import ProjectError
-from rag_context.server.requests import (
-    ACTOR_CHARS,
-    ClientGoneError,
-    HttpRequest,
-    Reply,
-    RequestRejectedError,
-    attach_request,
-)
+from rag_context.server import requests
 from rag_context.tracing import NOT_RECORDED, TraceSpan, server_span
 
 logger = logging.getLogger(__name__)
@@ -52,13 +45,13 @@ class FailureReport:
     retry_after_s: int | None = None
     headers: _Headers = ()
 
-    def reply(self, path: str = "") -> Reply:
+    def reply(self, path: str = "") -> requests.Reply:
         """As a reply to a request for `path`; below `/v1/` it has the shape of OpenAI's API."""
         body: WireResponse = self.body
         if path.startswith(OPENAI_PREFIX) and isinstance(self.body, ErrorResponse):
             body = OpenAiErrorResponse.of(self.status, self.body)
         wait = () if self.retry_after_s is None else ((b"retry-after", b"%d" % self.retry_after_s),)
-        return Reply(body.to_json(), self.status, headers=(*self.headers, *wait))
+        return requests.Reply(body.to_json(), self.status, headers=(*self.headers, *wait))
 
 
 def failure_of(error: Exception, request_id: str) -> FailureReport:
@@ -78,7 +71,7 @@ def failure_of(error: Exception, request_id: str) -> FailureReport:
     match error:
         case SearchFailedError():
             return FailureReport(_STRICT_STATUS[error.failure.code], error.failure, retry_after(error.retry_after_s))
-        case RequestRejectedError():
+        case requests.RequestRejectedError():
             return report(error.status, code=error.code, wait=error.retry_after_s, headers=error.headers)
         case errors.InvalidInputError():
             return report(400, details=error.details)
@@ -183,8 +176,8 @@ class RequestIdMiddleware:
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"").strip()
         request_id = given.decode() if _REQUEST_ID_PATTERN.fullmatch(given) else os.urandom(12).hex()
-        request = HttpRequest(request_id, headers)
-        attach_request(scope, request)
+        request = requests.HttpRequest(request_id, headers)
+        requests.attach_request(scope, request)
         REQUEST_ID.set(request.request_id)
         status = 0
         id_header = (b"x-request-id", request.request_id.encode())
@@ -205,7 +198,7 @@ class RequestIdMiddleware:
                 try:
                     self._admit(scope)
                     await self._app(scope, receive, tagged)
-                except ClientGoneError:
+                except requests.ClientGoneError:
                     status = status or _CLIENT_GONE
                 except Exception as error:
                     if status:
@@ -221,20 +214,22 @@ class RequestIdMiddleware:
                 _log(scope, status, (self._clock() - started) * 1000)
             if status in {401, 403}:
                 key = None if request.caller is None else request.caller.name
-                client = (request.header(b"user-agent") or "")[:ACTOR_CHARS]
+                client = (request.header(b"user-agent") or "")[: requests.ACTOR_CHARS]
                 place = _PLACE.match(scope["path"])  # names of collections stay out
                 accesses.record(f"{scope['method']} {place[0] if place else '/'}", str(status), key=key, client=client)
 
     def _admit(self, scope: Scope) -> None:
         # A busy process is alive: an orchestrator that got 503 from /live would restart it.
         if self._running > self._max_requests and scope["path"] != "/live":
-            raise RequestRejectedError(503, "Too many requests at once", code=ErrorCode.OVERLOADED, retry_after_s=1)
+            raise requests.RequestRejectedError(
+                503, "Too many requests at once", code=ErrorCode.OVERLOADED, retry_after_s=1
+            )
         headers = scope["headers"]
         # Of a header given twice this process and a proxy before it might each read another one.
         if len({name for name, _ in headers}) != len(headers):
             for single in _SINGLE:
                 if sum(name == single for name, _ in headers) > 1:
-                    raise RequestRejectedError(400, f"Header {single.decode()} given twice")
+                    raise requests.RequestRejectedError(400, f"Header {single.decode()} given twice")
 
 
 def _describe(traced: TraceSpan, scope: Scope, status: int) -> None:
@@ -248,7 +243,7 @@ def _describe(traced: TraceSpan, scope: Scope, status: int) -> None:
         traced.fail(str(status))
 
 
-async def _reject(reply: Reply, request: HttpRequest, receive: Receive, send: Send) -> None:
+async def _reject(reply: requests.Reply, request: requests.HttpRequest, receive: Receive, send: Send) -> None:
     unread = request.has_body() and not request.body_read
     announced = request.headers.get(b"content-length", b"").strip()
     if unread and announced.isdigit() and int(announced[:20]) <= LINGER_BYTES:
@@ -258,7 +253,7 @@ async def _reject(reply: Reply, request: HttpRequest, receive: Receive, send: Se
         return
     # An unread body must not be taken for the next request, nor read to its end. Some of it is taken off the
     # wire after the reply, because a connection closed on unread data resets, and the reply may be lost.
-    closing = Reply(reply.body, reply.status, reply.media_type, (*reply.headers, (b"connection", b"close")))
+    closing = requests.Reply(reply.body, reply.status, reply.media_type, (*reply.headers, (b"connection", b"close")))
     await closing.send(send, more=True)
     await _drain(receive)
     await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -9,29 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from rag_context.errors import ConfigurationError
+from rag_context.ingest import vector_generations
 from rag_context.ingest.reconciliation import Reconciler, TwoStoreAuditor
 from rag_context.ingest.split_stores import TwoStoreWriter
-from rag_context.ingest.vector_generations import (
-    GenerationRebuilder,
-    GenerationRegistry,
-    VectorGenerations,
-    VectorStorage,
-)
 from rag_context.ports import writing
 from rag_context.ports.reading import Cache, CandidateSource, DocumentStore, IndexVectors, KeywordIndex, MetricsStore
 from rag_context.resilience.dependency import Dependency
 from rag_context.settings import Settings, StoreSettings
 from rag_context.settings.keys import TITLES
-from rag_context.stores.sqlite import (
-    FILE_NAME,
-    VECTORS_FILE_NAME,
-    SqliteStore,
-    begin_empty,
-    open_auditor,
-    open_database,
-    open_documents,
-    start_vectors,
-)
+from rag_context.stores import sqlite
 
 if TYPE_CHECKING:
     from rag_context.stores.postgres import PostgresStore
@@ -91,13 +77,13 @@ class Stores:
     """Brings `documents.version` up to what other processes have written by now; None: it follows within a moment."""
 
 
-class DocumentsAndRegistry(DocumentStore, writing.ModelRegistry, GenerationRegistry, Protocol):
+class DocumentsAndRegistry(DocumentStore, writing.ModelRegistry, vector_generations.GenerationRegistry, Protocol):
     """A document store that also records the model of its index, and allows a test write."""
 
     async def try_write(self) -> None: ...
 
 
-OpenGeneration: TypeAlias = Callable[[int], VectorStorage]
+OpenGeneration: TypeAlias = Callable[[int], vector_generations.VectorStorage]
 """The vectors of a generation: generation 0 has the name in the settings, the others have names derived from it."""
 
 
@@ -144,13 +130,13 @@ async def open_index_auditor(settings: Settings) -> AsyncIterator[writing.IndexA
             if backends.documents == "postgres":
                 yield (await _open_postgres(settings, stack)).auditor
             else:
-                yield await stack.enter_async_context(open_auditor(settings.data_dir / FILE_NAME))
+                yield await stack.enter_async_context(sqlite.open_auditor(settings.data_dir / sqlite.FILE_NAME))
         return
     async with AsyncExitStack() as stack:
         documents = await stack.enter_async_context(_open_document_auditor(settings))
         backend = await stack.enter_async_context(_open_documents(settings))
         generations = await stack.enter_async_context(_open_vectors(settings))
-        vectors = VectorGenerations(generations, backend.documents)
+        vectors = vector_generations.VectorGenerations(generations, backend.documents)
         yield TwoStoreAuditor(documents, Reconciler(backend.documents, backend.writer, vectors))
 
 
@@ -162,7 +148,7 @@ def begin_empty_index(settings: Settings) -> str:
     """
     if settings.stores.documents != "embedded":
         raise ConfigurationError(f"Documents are stored in {TITLES[settings.stores.documents]}; nothing was changed.")
-    return str(begin_empty(settings.data_dir / FILE_NAME))
+    return str(sqlite.begin_empty(settings.data_dir / sqlite.FILE_NAME))
 
 
 @asynccontextmanager
@@ -187,11 +173,11 @@ def _has_one_store(backends: StoreSettings) -> bool:
     return backends.documents == backends.vectors and backends.documents in {"embedded", "postgres"}
 
 
-async def _open_store(settings: Settings, stack: AsyncExitStack) -> "SqliteStore | PostgresStore":
+async def _open_store(settings: Settings, stack: AsyncExitStack) -> "sqlite.SqliteStore | PostgresStore":
     if settings.stores.documents == "postgres":
         return await _open_postgres(settings, stack)
     return await stack.enter_async_context(
-        open_database(settings.data_dir / FILE_NAME, erase_after_s=settings.stores.erase_after_s)
+        sqlite.open_database(settings.data_dir / sqlite.FILE_NAME, erase_after_s=settings.stores.erase_after_s)
     )
 
 
@@ -208,7 +194,7 @@ async def _open_postgres(settings: Settings, stack: AsyncExitStack) -> "Postgres
     )
 
 
-def _one_store(store: "SqliteStore | PostgresStore", settings: Settings) -> Stores:
+def _one_store(store: "sqlite.SqliteStore | PostgresStore", settings: Settings) -> Stores:
     return Stores(
         documents=store.documents,
         vectors=store.vectors,
@@ -221,11 +207,11 @@ def _one_store(store: "SqliteStore | PostgresStore", settings: Settings) -> Stor
         writes={"documents": store.documents.try_write},
         rebuilder=store.rebuilder,
         candidates=store.candidates,
-        keyword_candidates=store.keyword_candidates if isinstance(store, SqliteStore) else store.candidates,
-        bulk=None if isinstance(store, SqliteStore) else store.bulk,
+        keyword_candidates=store.keyword_candidates if isinstance(store, sqlite.SqliteStore) else store.candidates,
+        bulk=None if isinstance(store, sqlite.SqliteStore) else store.bulk,
         journal=store.journal,
-        claims=None if isinstance(store, SqliteStore) else store.claims,
-        refresh_version=store.documents.refresh_version if isinstance(store, SqliteStore) else None,
+        claims=None if isinstance(store, sqlite.SqliteStore) else store.claims,
+        refresh_version=store.documents.refresh_version if isinstance(store, sqlite.SqliteStore) else None,
         auditor=store.auditor,
     )
 
@@ -233,7 +219,7 @@ def _one_store(store: "SqliteStore | PostgresStore", settings: Settings) -> Stor
 def _two_stores(
     backend: DocumentBackend, generations: OpenGeneration, settings: Settings, clock: Callable[[], float]
 ) -> Stores:
-    vectors = VectorGenerations(generations, backend.documents)
+    vectors = vector_generations.VectorGenerations(generations, backend.documents)
     vector_store = _guarded("vectors", vectors.ping, settings)
     reconciler = Reconciler(backend.documents, backend.writer, vectors)
     writer = TwoStoreWriter(
@@ -255,7 +241,9 @@ def _two_stores(
         vector_store=vector_store,
         writes={"documents": backend.documents.try_write, "vectors": writer.try_write},
         reconciler=reconciler,
-        rebuilder=GenerationRebuilder(backend.documents, backend.writer, backend.documents, vectors, clock=clock),
+        rebuilder=vector_generations.GenerationRebuilder(
+            backend.documents, backend.writer, backend.documents, vectors, clock=clock
+        ),
     )
 
 
@@ -267,7 +255,9 @@ def _guarded(name: str, ping: Callable[[], Awaitable[str]], settings: Settings) 
 async def _open_documents(settings: Settings) -> AsyncIterator[DocumentBackend]:
     backends = settings.stores
     if backends.documents == "embedded":
-        async with open_documents(settings.data_dir / FILE_NAME, erase_after_s=settings.stores.erase_after_s) as half:
+        async with sqlite.open_documents(
+            settings.data_dir / sqlite.FILE_NAME, erase_after_s=settings.stores.erase_after_s
+        ) as half:
             yield DocumentBackend(half.documents, half.writer, half.texts, half.metrics)
         return
     from rag_context.stores.mongodb import open_mongodb  # noqa: PLC0415  (an extra)
@@ -281,7 +271,7 @@ async def _open_documents(settings: Settings) -> AsyncIterator[DocumentBackend]:
 async def _open_document_auditor(settings: Settings) -> AsyncIterator[writing.IndexAuditor]:
     backends = settings.stores
     if backends.documents == "embedded":
-        async with open_auditor(settings.data_dir / FILE_NAME) as auditor:
+        async with sqlite.open_auditor(settings.data_dir / sqlite.FILE_NAME) as auditor:
             yield auditor
         return
     from rag_context.stores.mongodb import open_mongodb  # noqa: PLC0415  (an extra)
@@ -298,11 +288,11 @@ async def _open_vectors(settings: Settings) -> AsyncIterator[OpenGeneration]:
     match backends.vectors:
         case "embedded":
             async with AsyncExitStack() as stack:
-                first = settings.data_dir / VECTORS_FILE_NAME
+                first = settings.data_dir / sqlite.VECTORS_FILE_NAME
 
-                def opened(generation: int) -> VectorStorage:
+                def opened(generation: int) -> vector_generations.VectorStorage:
                     number = f"{first.stem}{name.format(generation)}{first.suffix}"
-                    half = start_vectors(
+                    half = sqlite.start_vectors(
                         first if generation == 0 else first.with_name(number),
                         erase_after_s=settings.stores.erase_after_s,
                     )
