@@ -27,6 +27,7 @@ from rag_context.domain.journal import (
 from rag_context.domain.search import Filter
 from rag_context.errors import ConflictError, ForgottenError, InvalidInputError
 from rag_context.ports.writing import Journal, Version
+from rag_context.stores import sql_journal
 from rag_context.stores.sql_journal import hidden
 from tests.stores.builders import NOON, axis, chunks_of, document, unit_vectors
 from tests.stores.builders import Stores as AllStores
@@ -316,12 +317,19 @@ async def test_the_receipt_counts_what_is_stored(store: Stores) -> None:
         await store.documents.write(version(written))
 
 
-async def test_a_purge_takes_the_reasons_with_it(store: Stores) -> None:
-    written = document("a", LONG)
-    await write(store, version(written), version(document("b", "two"), revision=Revision(reason="plain")))
-    await undo(store, await store.journal.make(forgetting(written)))
-    await store.journal.make(forgetting(written, action=Action.PURGE))
-    assert {each.reason for each in await entries(store) if written.id in each.document_ids} == {None}
+async def test_a_purge_takes_the_reasons_with_it(store: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql_journal, "REASONS_AT_ONCE", 2)
+    others = [document(name, f"Text of {name}.") for name in "cdefg"]
+    await write(store, *(version(each, revision=Revision(reason=f"why {each.source}")) for each in others))
+    old, new = document("a", LONG), document("b", "Short.")
+    await write(store, version(old), version(new, revision=Revision(supersedes=(old.id,), reason="Maria moved away")))
+    forgotten = await store.journal.make(forgetting(new))
+    shelved = forgotten.moves[0].after
+    assert shelved is not None
+    assert shelved.id != new.id
+    await store.journal.make(Change(Action.PURGE, DEFAULT_TENANT, [Move(shelved, None)], "tester", NOON))
+    reasons = [each.reason for each in await entries(store)]
+    assert reasons == [*(f"why {each.source}" for each in others), None, None, None, None]
 
 
 async def test_the_journal_of_a_project_without_documents_has_a_hash_of_its_name(store: Stores) -> None:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 from typing import Any, Protocol, TypeVar
 
@@ -109,6 +110,12 @@ UPDATE {schema}documents SET pinned = pinned OR $2, expires_at = coalesce(expire
 WHERE id = $1
 """
 
+_REASONS = f"""
+SELECT seq, moves, tenant = {_TENANT} FROM {{schema}}journal WHERE reason IS NOT NULL AND seq > $4 ORDER BY seq LIMIT $5
+"""  # noqa: S608
+
+REASONS_AT_ONCE = 500
+
 _ALL_SEQUENCES = 1 << 62
 
 
@@ -190,7 +197,11 @@ class SqlJournal:
         return _entry(rows[0]) if rows else None
 
     async def make(self, change: Change) -> Entry:
-        return await self._database.write(lambda tables: _make(tables, change))
+        about, last, is_more = list[int](), 0, change.action is Action.PURGE
+        while is_more:  # before the transaction, for which other writers wait: they are many, and do not change
+            more, seen = await self._database.read(partial(_reasons, change=change, after=last))
+            about, is_more, last = about + more, seen > last, seen
+        return await self._database.write(lambda tables: _make(tables, change, about, last))
 
     async def selected(
         self, tenant: Tenant, selection: Selection, shelves: Collection[Shelf | None], limit: int
@@ -330,8 +341,12 @@ async def _note(tables: JournalTables, change: Change) -> Entry:
     return change.noted(await tables.add_entry(_NOTE, *row))
 
 
-async def _make(tables: JournalTables, change: Change) -> Entry:
-    """Make a change with its entry. Raises: ConflictError (a document is not where it was; nothing changed)."""
+async def _make(tables: JournalTables, change: Change, reasons: list[int], last: int) -> Entry:
+    """Make a change with its entry; a purge drops the reasons of these entries, and of later ones about its documents.
+
+    Raises:
+        ConflictError: a document is not where it was; nothing changed.
+    """
     ids = [move.before.id for move in change.moves if move.before is not None]
     await tables.take_turns([*ids, *(move.after.id for move in change.moves if move.after is not None)])
     links = await _links(tables, _BY_ID, ids)
@@ -347,7 +362,8 @@ async def _make(tables: JournalTables, change: Change) -> Entry:
     for id_ in gone:
         await tables.delete(id_)
     if change.action is Action.PURGE:
-        await _drop_reasons(tables, {place.id for move in moves if (place := move.before) is not None})
+        later, _ = await _reasons(tables, change, last)
+        await tables.execute("UPDATE {schema}journal SET reason = NULL WHERE seq {among_1}", reasons + later)
     entry = await _note(tables, replace(change, moves=moves))
     if gone:
         await _hide_name(tables, change.tenant)
@@ -441,14 +457,26 @@ async def _take_over(tables: JournalTables, history: History, sequences: dict[in
             await tables.move(number, id_, id_, link.tenant)
 
 
-async def _drop_reasons(tables: JournalTables, document_ids: Collection[str]) -> None:
-    """Remove what people wrote from the entries about documents that are gone for good."""
-    about = []
-    for sequence, moves in await tables.fetch("SELECT seq, moves FROM {schema}journal WHERE reason IS NOT NULL"):
-        places = [place for move in _moves(moves) for place in (move.before, move.after)]
-        if any(place is not None and place.id in document_ids for place in places):
-            about.append(sequence)
-    await tables.execute("UPDATE {schema}journal SET reason = NULL WHERE seq {among_1}", about)
+async def _reasons(tables: JournalTables, change: Change, after: int) -> tuple[list[int], int]:
+    """Of the next entries with what people wrote: those about the documents of a change, and the last of all.
+
+    Also those about a document under an earlier id, by the hash of its content.
+    """
+    gone = {name for move in change.moves if (place := move.before) is not None for name in _names(place)}
+    rows = await tables.fetch(_REASONS, *change.tenant.names, after, REASONS_AT_ONCE)
+    about = [
+        sequence
+        for sequence, stored, is_theirs in rows
+        if is_theirs
+        and any(
+            place is not None and gone & _names(place) for move in _moves(stored) for place in (move.before, move.after)
+        )
+    ]
+    return about, rows[-1][0] if rows else after
+
+
+def _names(place: Location) -> set[str]:
+    return {place.id, place.content_hash}
 
 
 async def forgotten(tables: JournalTables, documents: Mapping[str, str | None]) -> set[str]:
