@@ -1,6 +1,8 @@
 """What the page must withstand: hostile text, keys, small and wide screens, no mouse, no good eyes."""
 
 import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
@@ -11,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from rag_context.api.operations import Access
 from rag_context.server.options import HashedKey, ServerOptions, hash_key
-from tests.end_to_end.process import wait_until
+from tests.end_to_end.process import TIMEOUT_S, Served, served, wait_until
 from tests.server.server_thread import running
 from tests.server.stub_service import StubService
 
@@ -192,6 +194,58 @@ def test_the_page_requests_a_key_and_keeps_it_in_memory_or_for_the_session(brows
         assert "reader-key" not in json.dumps(opened.requests)
         page.get_by_role("button", name="Forget the API key").click()
         expect(dialog).to_be_visible()
+
+
+def test_a_key_with_bounds_sees_its_part(browser: Browser, tmp_path: Path) -> None:
+    """W-4, X-6: what is about the whole memory is left out, and nothing that is left ends in an error."""
+    scopes = {"agent": {"agents": ["ci"]}, "part": {"projects": ["app"], "collections": ["handbook"]}, "owner": None}
+    keys = [
+        {"name": name, "hash": hash_key(f"{name}-key"), "access": "admin", "scope": scope}
+        for name, scope in scopes.items()
+    ]
+    for name, text in {
+        ".rag-context/config.json": '{"project_name": "app"}',
+        ".git/HEAD": "ref: refs/heads/main",
+        "docs/pools.md": "# Pools",
+    }.items():
+        (tmp_path / "app" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "app" / name).write_text(text)
+    with served(tmp_path / "data", RAG_CONTEXT_SERVER__API_KEYS=json.dumps(keys)) as server:
+        _store(server, "owner-key", "/tools/activate_project", {"config_path": str(tmp_path / "app")})
+        for name in ("handbook", "payroll"):
+            _store(server, "owner-key", "/collections", {"name": name, "embedding_provider": "rag-context"})
+        for name in ("owner", "agent"):
+            body = {"content": f"Words of {name}.", "contentType": "chat", "sessionId": f"{name}-1", "source": name}
+            _store(server, f"{name}-key", "/tools/rag_context_index", body)
+        for name, figures, absent in (
+            ("part", {"Projects": "1app", "Collections": "1handbook"}, "payroll"),
+            ("agent", {"Documents": "1said or written, in 1 session", "Collections": "0"}, "owner"),
+        ):
+            with tab(browser, server.url) as opened:
+                opened.page.goto(f"{server.url}/#/home")
+                opened.page.get_by_label("This server asks for a key").fill(f"{name}-key")
+                opened.page.keyboard.press("Enter")
+                expect(opened.page.get_by_role("heading", level=1)).to_have_text("What this key may see")
+                for title, text in figures.items():
+                    figure = opened.page.locator(".figures > div").filter(has_text=title)
+                    expect(figure.locator("dd")).to_have_text(text)
+                expect(opened.page.locator("main")).not_to_contain_text(absent)
+                expect(opened.page.locator("#live-text")).to_have_text("Reload for what is new")
+                links = opened.page.locator("#nav a")
+                expect(links).to_have_text(["Home", "Sessions", "Documents", "Collections", "Projects"])
+                for number in range(links.count()):
+                    links.nth(number).click()
+                    expect(opened.page.locator("[aria-busy]")).to_have_count(0)
+                    expect(opened.page.get_by_role("alert")).to_have_count(0)
+                    assert violations(opened.page) == ""
+                if name == "agent":
+                    opened.page.goto(f"{server.url}/#/sessions/agent-1")
+                    expect(opened.page.locator(".thread")).to_contain_text("Words of agent.")
+
+
+def _store(server: Served, key: str, path: str, body: Mapping[str, object]) -> None:
+    reply = httpx2.post(server.url + path, json=body, headers={"x-api-key": key}, timeout=TIMEOUT_S)
+    assert reply.status_code < 300, reply.text
 
 
 def test_a_server_that_goes_and_comes_is_noticed(browser: Browser) -> None:

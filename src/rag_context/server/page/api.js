@@ -59,6 +59,12 @@ async function failure(response) {
   return new ApiError(response.status, body, response.headers.get("retry-after"));
 }
 
+// Null where a key that is bound to parts of the memory asks about the whole.
+export const ifAllowed = call => call.catch(error => {
+  if (error.code !== "FORBIDDEN") throw error;
+  return null;
+});
+
 export const tool = (name, fields = {}, options = {}) => {
   const given = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null && value !== "");
   return request(`/tools/${name}`, { ...options, body: Object.fromEntries(given) });
@@ -108,7 +114,7 @@ const ADVICE = {
   INTERNAL_ERROR: "The server's log has the cause under this request id.", INVALID_INPUT: "Correct what is named, then try again.",
 };
 
-// What happened, what to do next, and a way to try again.
+// What happened, what to do next, and a way to try again; an error of the page itself is thrown on.
 export function errorNote(error, again) {
   if (!(error instanceof ApiError)) throw error;
   const named = error.details.map(each => each.message).filter(message => message !== error.message);
@@ -121,7 +127,7 @@ export function errorNote(error, again) {
     again && h("button", { type: "button", onclick: again }, "Try again"));
 }
 
-// Events as they come, until `signal` ends them; `onState` gets the data, `onLink` whether there is a connection.
+// Events until `signal` ends them: `onState` gets the data, `onLink` whether there is a connection; null: not for this key.
 export async function follow(path, signal, onState, onLink) {
   for (let failures = 0; !signal.aborted; failures += 1) {
     try {
@@ -133,6 +139,7 @@ export async function follow(path, signal, onState, onLink) {
       }
     } catch (error) {
       if (signal.aborted) return;
+      if (error.code === "FORBIDDEN") return void onLink(null);
       if (!(error instanceof ApiError || error instanceof TypeError)) throw error;
     }
     onLink(false);

@@ -1,6 +1,6 @@
 // Every change of the memory, newest first, and a way to take it back.
 
-import { ApiError, errorNote, tool } from "./api.js";
+import { errorNote, tool } from "./api.js";
 import { toast } from "./dialogs.js";
 import { counted, empty, h, link, put, say, tag, when } from "./dom.js";
 
@@ -45,7 +45,6 @@ function row(each, context, fault) {
       toast(`Change ${each.id} is taken back.`);
       context.reload();
     } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
       put(fault, errorNote(error));
     }
   } }, "Undo")));

@@ -1,6 +1,6 @@
 // Collections: what is in them, page by page, a query to look at what they answer; they are created and filled here too.
 
-import { ApiError, errorNote, request, tool } from "./api.js";
+import { ApiError, errorNote, ifAllowed, request, tool } from "./api.js";
 import { formDialog, toast } from "./dialogs.js";
 import { icon } from "./icons.js";
 import { counted, dated, empty, facts, h, link, put, say, scrolling, table, tag, whole } from "./dom.js";
@@ -14,7 +14,7 @@ export async function collections(context, heading) {
 
 async function all(context, heading) {
   const options = { signal: context.signal };
-  const [{ collections: found }, { providers }] = await Promise.all([tool("collection_list", {}, options), request("/providers", options)]);
+  const [{ collections: found }, stores] = await Promise.all([tool("collection_list", {}, options), ifAllowed(request("/providers", options))]);
   return [
     h("div", { class: "bar" }, heading, h("span", { class: "dim" }, "Texts of programs of your own, apart from the agents' memory"), h("button", { type: "button", class: "main end", onclick: create }, icon("plus"), "New collection")),
     h("section", { class: "box" }, found.length ? scrolling("Collections", table("Collections", [
@@ -24,7 +24,7 @@ async function all(context, heading) {
       { name: "Embeddings by", of: each => [each.embedding_provider ?? "the caller", each.embedding_model && ` (${each.embedding_model})`] },
       { name: "Access", of: each => (each.read_only ? tag("read only: another program's") : "") },
     ], found)) : empty("No collection", "Make one here, and fill it with texts; programs use it by its name.")),
-    h("p", { class: "dim small" }, "Stores: ", providers.filter(each => each.available !== false).map(each => each.name).join(", ")),
+    stores && h("p", { class: "dim small" }, "Stores: ", stores.providers.filter(each => each.available !== false).map(each => each.name).join(", ")),
   ];
 }
 
@@ -94,7 +94,6 @@ async function guarded(shown, again, work) {
     await work();
   } catch (error) {
     if (error.name === "AbortError") return;
-    if (!(error instanceof ApiError)) throw error;
     put(shown, errorNote(error, again));
   } finally {
     shown.removeAttribute("aria-busy");

@@ -18,82 +18,53 @@ export async function confirmed({ preview, question, work, done }) {
   }
 }
 
-function ask({ title, body, action, done, work, before }) {
+// A form in a dialog. `send` gets the values by name. Resolves to what it gave, or to null.
+// fields: [{name, label, kind: "text" | "area" | "choice", value, hint, choices, required, maxlength}]
+export function formDialog({ title, intro, fields, action, send, done }) {
+  if (isAsking) return Promise.resolve(null);
+  isAsking = true;
+  const inputs = fields.map(field => ({ ...field, node: input(field) }));
+  const body = [intro && h("p", { class: "dim" }, intro), inputs.map(({ label, hint, node }) => h("div", { class: "field" }, h("label", { for: node.id }, label), node, hint && h("p", { class: "hint", id: `${node.id}-hint` }, hint)))];
+  const work = () => send(Object.fromEntries(inputs.map(({ name, node }) => [name, node.value.trim()])));
+  return ask({ title, body, action, done, work, before: document.activeElement, first: inputs[0]?.node }).finally(() => { isAsking = false; });
+}
+
+// It stays, with the error, where `work` fails. With a `first` field it is a form.
+function ask({ title, body, action, done, work, before, first }) {
   return new Promise(resolve => {
     const id = freshId();
     const fault = h("div");
-    const cancel = h("button", { type: "button", onclick: () => close(null) }, "Cancel");
-    const act = h("button", { type: "button", class: "danger main" }, action);
-    const dialog = h("dialog", { "aria-labelledby": id }, h("div", {}, h("h2", { id }, title), body, fault, h("div", { class: "bar" }, cancel, act)));
     const leave = () => close(null);
+    const cancel = h("button", { type: "button", onclick: leave }, "Cancel");
+    const act = h("button", { type: first ? "submit" : "button", class: first ? "main" : "danger main" }, action);
+    const inside = h(first ? "form" : "div", {}, h("h2", { id }, title), body, fault, h("div", { class: "bar" }, cancel, act));
+    const dialog = h("dialog", { class: first && "wide", "aria-labelledby": id }, inside);
     const close = outcome => {
       removeEventListener("hashchange", leave);
       dialog.remove();
       before?.focus?.();
       resolve(outcome);
     };
-    dialog.addEventListener("cancel", event => { event.preventDefault(); close(null); });
-    act.addEventListener("click", async () => {
+    const go = async event => {
+      event.preventDefault();
       act.disabled = true;
       try {
         const outcome = await work();
         close(outcome);
-        say(done(outcome));
-      } catch (error) {
-        if (!(error instanceof ApiError)) throw error;
-        act.disabled = false;
-        put(fault, errorNote(error));
-      }
-    });
-    // Going back in the history takes the question away with the view that asked it.
-    addEventListener("hashchange", leave);
-    document.body.append(dialog);
-    dialog.showModal();
-    cancel.focus();
-  });
-}
-
-// A form in a dialog. `send` gets the values by name; its error is shown and the dialog stays. Resolves to what it gave,
-// or to null. fields: [{name, label, kind: "text" | "area" | "choice", value, hint, choices, required, maxlength}]
-export function formDialog({ title, intro, fields, action, send, done }) {
-  if (isAsking) return Promise.resolve(null);
-  isAsking = true;
-  const before = document.activeElement;
-  return new Promise(resolve => {
-    const id = freshId();
-    const inputs = fields.map(field => ({ ...field, node: input(field) }));
-    const fault = h("div");
-    const act = h("button", { class: "main" }, action);
-    const form = h("form", { method: "dialog" }, h("h2", { id }, title), intro && h("p", { class: "dim" }, intro),
-      inputs.map(({ label, hint, node }) => h("div", { class: "field" }, h("label", { for: node.id }, label), node, hint && h("p", { class: "hint", id: `${node.id}-hint` }, hint))),
-      fault, h("div", { class: "bar" }, h("button", { type: "button", onclick: () => close(null) }, "Cancel"), act));
-    const dialog = h("dialog", { class: "wide", "aria-labelledby": id }, form);
-    const leave = () => close(null);
-    const close = outcome => {
-      isAsking = false;
-      removeEventListener("hashchange", leave);
-      dialog.remove();
-      before?.focus?.();
-      resolve(outcome);
-    };
-    dialog.addEventListener("cancel", event => { event.preventDefault(); close(null); });
-    form.addEventListener("submit", async event => {
-      event.preventDefault();
-      act.disabled = true;
-      try {
-        const outcome = await send(Object.fromEntries(inputs.map(({ name, node }) => [name, node.value.trim()])));
-        close(outcome);
         if (done) say(done(outcome));
       } catch (error) {
-        if (!(error instanceof ApiError)) throw error;
         act.disabled = false;
         put(fault, errorNote(error));
       }
-    });
+    };
+    dialog.addEventListener("cancel", event => { event.preventDefault(); leave(); });
+    if (first) inside.addEventListener("submit", go);
+    else act.addEventListener("click", go);
+    // Going back takes the question away with the view that asked it.
     addEventListener("hashchange", leave);
     document.body.append(dialog);
     dialog.showModal();
-    inputs[0]?.node.focus();
+    (first ?? cancel).focus();
   });
 }
 

@@ -1,10 +1,10 @@
 // Documents: a list with filters that is read page by page, and one document to read, correct, tag, pin and forget.
 
-import { ApiError, errorNote, tool } from "./api.js";
+import { ApiError, errorNote, ifAllowed, tool } from "./api.js";
 import { colour, languageOf } from "./code.js";
 import { confirmed, formDialog, toast } from "./dialogs.js";
-import { counted, dated, empty, facts, h, link, note, put, say, table, tag, visible, when, whole } from "./dom.js";
-import { PROJECT, facets, filterOf, isNarrowed, kindName, oneOf } from "./facets.js";
+import { counted, dated, empty, facts, h, link, note, put, say, tag, visible, when, whole } from "./dom.js";
+import { PROJECT, facets, filterOf, isNarrowed, kindName, oneOf, tenantOf } from "./facets.js";
 import { icon, kindIcon } from "./icons.js";
 import { markdown, wordsOf } from "./markdown.js";
 import { promotion } from "./promotion.js";
@@ -15,8 +15,6 @@ const PAGE = 30;
 export async function documents(context, heading) {
   return context.rest.length ? document_(context, heading) : list(context, heading);
 }
-
-export const tenantOf = ({ project, branch, pathHash }) => ({ project, branch, pathHash });
 
 async function list(context, heading) {
   const { fields } = context;
@@ -170,9 +168,9 @@ async function correct(found, named) {
   const target = link("documents", named, outcome.documentId);
   if (location.hash === target) dispatchEvent(new HashChangeEvent("hashchange"));
   else location.hash = target;
-  const { entries } = await tool("rag_context_log", { limit: 1, ...named });
-  toast("Corrected.", "Undo", async () => {
-    await tool("rag_context_undo", { id: entries[0].id, ...named });
+  const log = await ifAllowed(tool("rag_context_log", { limit: 1, ...named }));
+  toast("Corrected.", log && "Undo", async () => {
+    await tool("rag_context_undo", { id: log.entries[0].id, ...named });
     location.hash = link("documents", named);
   });
 }
@@ -188,7 +186,6 @@ async function compare(box, found, named, context, button) {
     say(counted(answer.results.length, "similar document"));
   } catch (error) {
     if (error.name === "AbortError") return;
-    if (!(error instanceof ApiError)) throw error;
     button.disabled = false;
     put(box, h("h2", {}, "Similar documents"), errorNote(error, () => compare(box, found, named, context, button)));
   }
@@ -208,7 +205,7 @@ async function forget(found, named) {
   });
   if (!outcome) return;
   location.hash = link("documents", named);
-  toast(`${counted(outcome.documents, "document")} forgotten.`, "Undo", async () => {
+  toast(`${counted(outcome.documents, "document")} forgotten.`, outcome.id && "Undo", async () => {
     await tool("rag_context_undo", { id: outcome.id, ...named });
     dispatchEvent(new HashChangeEvent("hashchange"));
   });

@@ -15,9 +15,12 @@ export const projectName = tag => tag.slice(PROJECT.length).replace(/-[0-9a-f]{8
 
 const tagsOf = fields => (fields.tags ?? "").split(",").filter(Boolean);
 
+export const tenantOf = ({ project, branch, pathHash }) => ({ project, branch, pathHash });
+
 // The filter of an address as operations take it.
-export function filterOf({ contentType, sessionId, tags, source, since, until, project, branch, pathHash }) {
-  return { contentType, sessionId, source, since, until, project, branch, pathHash, tags: tagsOf({ tags }).length ? tagsOf({ tags }) : undefined };
+export function filterOf({ contentType, sessionId, source, since, until, ...fields }) {
+  const tags = tagsOf(fields);
+  return { contentType, sessionId, source, since, until, ...tenantOf(fields), tags: tags.length ? tags : undefined };
 }
 
 export const isNarrowed = fields => Object.values(filterOf(fields)).some(Boolean);

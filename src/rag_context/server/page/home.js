@@ -1,6 +1,6 @@
 // What the memory did: what it was asked and could not answer, what was stored, and what agents were shown.
 
-import { tool } from "./api.js";
+import { ifAllowed, tool } from "./api.js";
 import { command } from "./dialogs.js";
 import { counted, h, link, percent, put, tag, when, whole } from "./dom.js";
 import { add } from "./documents.js";
@@ -24,9 +24,10 @@ export async function home(context, heading) {
     const key = JSON.stringify(state);
     if (key === seen || (seen && body.contains(document.activeElement))) return;
     seen = key;
-    const isEmpty = state.facets.total === 0 && !state.stats.totalQueries && !state.stats.totalDocuments;
+    if (!state.stats) put(heading, "What this key may see");
+    const isEmpty = state.stats && state.facets.total === 0 && !state.stats.totalQueries && !state.stats.totalDocuments;
     put(bar, heading, !isEmpty && h("div", { class: "end segments", role: "group", "aria-label": "Time range" }, RANGES.map(([name, text]) => h("button", { type: "button", "aria-pressed": String(name === range), onclick: () => { location.hash = link("home", { range: name }); } }, text))), !isEmpty && h("button", { type: "button", class: "main", onclick: () => add(context) }, icon("plus"), "Add"));
-    put(body, isEmpty ? welcome(context) : happened(state));
+    put(body, isEmpty ? welcome(context) : state.stats ? happened(state) : part(state));
   };
   await draw();
   let last = "";
@@ -42,12 +43,26 @@ async function read(range, signal) {
   const [, , days] = RANGES.find(([name]) => name === range);
   const since = new Date(Math.floor(Date.now() / 3600000) * 3600000 - days * 86400000).toISOString();
   const options = { signal };
-  const [stats, listed, { injections }] = await Promise.all([
-    tool("rag_context_stats", { timeRange: range, include: "recent" }, options),
+  const [stats, listed, injections] = await Promise.all([
+    ifAllowed(tool("rag_context_stats", { timeRange: range, include: "recent" }, options)),
     tool("rag_context_list", { limit: TITLED, facets: true, since }, options),
-    tool("rag_context_injections", { shownOnly: true, limit: 500 }, options),
+    ifAllowed(tool("rag_context_injections", { shownOnly: true, limit: 500 }, options)),
   ]);
-  return { stats: { totalQueries: stats.totalQueries, totalDocuments: stats.totalDocuments, recent: stats.recent }, facets: { ...listed.facets, sessions: titled(listed) }, injections: injections.filter(each => each.at >= since) };
+  const facets = { ...listed.facets, sessions: titled(listed) };
+  if (!stats) {
+    const [{ projects }, { collections }] = await Promise.all([tool("list_projects", {}, options), tool("collection_list", {}, options)]);
+    return { facets, projects, collections };
+  }
+  const { totalQueries, totalDocuments, recent } = stats;
+  return { stats: { totalQueries, totalDocuments, recent }, facets, injections: injections.injections.filter(each => each.at >= since) };
+}
+
+function part({ facets, projects, collections }) {
+  const named = (name, view, names) => figure(h("a", { href: link(view) }, name), whole(names.length), names.slice(0, ROWS).join(", "));
+  return [
+    h("dl", { class: "figures" }, documentsFigure(facets), named("Projects", "projects", projects.map(each => each.project_name)), named("Collections", "collections", collections.map(each => each.name))),
+    sessionsBox(facets),
+  ];
 }
 
 function happened({ stats, facets, injections }) {
@@ -59,19 +74,24 @@ function happened({ stats, facets, injections }) {
     h("dl", { class: "figures" },
       figure("Questions", whole(stats.totalQueries), stats.totalQueries ? "by agents and people" : "none yet"),
       figure("Without an answer", whole(open.length), questions.length ? `${percent(open.length / questions.length, 0)} of the latest ${whole(questions.length)}` : "nothing was asked"),
-      figure("Documents", whole(facets.total), `said or written, in ${counted(facets.sessionCount, "session")}`),
+      documentsFigure(facets),
       figure("Shown unasked", whole(injections.length), injections.length ? `${counted(tokens, "token")} in ${counted(sessions, "session")}` : "no hook has shown anything")),
     h("div", { class: "two" },
       h("section", { class: "box" }, questionsBox(questions, open)),
       h("div", { class: "stack" },
-        h("section", { class: "box" }, h("div", { class: "bar" }, h("h2", {}, "Latest sessions"), h("a", { class: "end", href: link("sessions") }, "All sessions")),
-          facets.sessions.length ? h("ul", { class: "rows" }, facets.sessions.slice(0, ROWS - 2).map(sessionRow)) : h("p", { class: "dim pad" }, `Nothing was said or written in this time. `, h("a", { href: link("documents") }, "All documents"))),
+        sessionsBox(facets),
         h("section", { class: "box" }, h("div", { class: "bar" }, h("h2", {}, "Shown to agents"), h("a", { class: "end", href: link("shown") }, "All receipts")),
           injections.length ? h("ul", { class: "rows" }, injections.slice(0, ROWS - 3).map(shownRow)) : h("p", { class: "dim pad" }, "Hooks bring what was decided into an agent's session. ", h("code", {}, "rag-context install --all"), " sets them up.")))),
   ];
 }
 
 const figure = (name, value, detail) => h("div", {}, h("dt", {}, name), h("dd", {}, value, h("small", {}, detail)));
+const documentsFigure = facets => figure("Documents", whole(facets.total), `said or written, in ${counted(facets.sessionCount, "session")}`);
+
+function sessionsBox({ sessions }) {
+  return h("section", { class: "box" }, h("div", { class: "bar" }, h("h2", {}, "Latest sessions"), h("a", { class: "end", href: link("sessions") }, "All sessions")),
+    sessions.length ? h("ul", { class: "rows" }, sessions.slice(0, ROWS - 2).map(sessionRow)) : h("p", { class: "dim pad" }, "Nothing was said or written in this time. ", h("a", { href: link("documents") }, "All documents")));
+}
 
 function questionsBox(questions, open) {
   const list = h("ul", { class: "rows" });

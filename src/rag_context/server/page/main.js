@@ -104,11 +104,21 @@ let linked = null;
 function light(isLinked) {
   const lost = linked === true && !isLinked;
   linked = isLinked;
-  const [kind, text] = isLinked ? condition(state?.health) : ["bad", "No connection, trying again"];
+  if (linked === null) hideWhole();
+  const [kind, text] = isLinked ? condition(state?.health) : linked === null ? ["good", "Reload for what is new"] : ["bad", "No connection, trying again"];
   const line = document.getElementById("live-text");
   if (line.textContent !== text) line.textContent = text;
   document.querySelector("#live .dot").className = `dot ${kind}`;
   if (lost) say("The connection to the server is lost; it is tried again.");
+}
+
+// What is about the whole memory is not for a key that is bound to parts of it.
+function hideWhole() {
+  for (const name of ["shown", "review", "changes", "operations"]) {
+    VIEWS[name][2] = null;
+    nav.querySelector(`[href="#/${name}"]`)?.parentNode.remove();
+  }
+  if (address().view === "operations") location.hash = "#/home";
 }
 
 function condition(health) {

@@ -1,7 +1,7 @@
 // How the memory is now: components, counts, searches over time. Each event redraws what changed.
 
 import { latencyChart, legend, meter, searchesChart, shares, timelineTable } from "./chart.js";
-import { counted, empty, h, link, ms, note, percent, put, scrolling, table, tag, when, whole } from "./dom.js";
+import { counted, empty, h, link, ms, note, percent, put, scrolling, table, tag, whole } from "./dom.js";
 
 const RANGES = [["1h", "1 hour"], ["24h", "24 hours"], ["7d", "7 days"], ["30d", "30 days"]];
 const KINDS = { healthy: "good", degraded: "warn", unavailable: "bad" };

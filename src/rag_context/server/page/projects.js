@@ -1,6 +1,6 @@
 // Projects: which are stored, whether they are followed, their documents, and forgetting one.
 
-import { ApiError, errorNote, tool } from "./api.js";
+import { errorNote, tool } from "./api.js";
 import { confirmed } from "./dialogs.js";
 import { counted, empty, facts, h, link, note, put, scrolling, table, tag, when, whole } from "./dom.js";
 
@@ -45,7 +45,6 @@ async function showTypes(box, { project, branch, pathHash }, button) {
       { name: "What it is for", of: each => each.description, cell: "wide" },
     ], answer.doc_types)));
   } catch (error) {
-    if (!(error instanceof ApiError)) throw error;
     button.disabled = false;
     put(box, errorNote(error));
   }
@@ -68,7 +67,6 @@ async function forget(project, fault, context) {
     });
     if (outcome) context.reload();
   } catch (error) {
-    if (!(error instanceof ApiError)) throw error;
     put(fault, errorNote(error, () => forget(project, fault, context)));
   }
 }

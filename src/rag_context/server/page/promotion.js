@@ -1,6 +1,6 @@
 // The promotion level of a project's document.
 
-import { ApiError, errorNote, tool } from "./api.js";
+import { errorNote, tool } from "./api.js";
 import { h, note, put, say } from "./dom.js";
 
 const LEVELS = [["standard", "ranked by relevance"], ["important", "ranked a little higher"], ["critical", "at the beginning of every answer"]];
@@ -16,7 +16,6 @@ export function promotion({ metadata }, { project, branch, pathHash }) {
       put(outcome, note("good", h("p", {}, `It was ${done.previous_level} and is ${done.new_level} now; the file says so too.`)));
       say(`The promotion level is ${done.new_level}`);
     } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
       put(outcome, errorNote(error));
     }
   };

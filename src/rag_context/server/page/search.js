@@ -1,10 +1,10 @@
 // Search: facets beside the results, the words of the question marked, and an explanation of each result.
 
-import { errorNote, tool, ApiError } from "./api.js";
+import { errorNote, tool } from "./api.js";
 import { meter } from "./chart.js";
 import { colour, languageOf } from "./code.js";
 import { counted, h, empty, link, ms, note, put, say, scrolling, table, tag, visible, when } from "./dom.js";
-import { PROJECT, facets, filterOf, isNarrowed, oneOf } from "./facets.js";
+import { PROJECT, facets, filterOf, isNarrowed, oneOf, tenantOf } from "./facets.js";
 import { HERE } from "./home.js";
 import { icon, kindIcon } from "./icons.js";
 import { markdown, wordsOf } from "./markdown.js";
@@ -52,7 +52,6 @@ async function run(results, fields, context) {
     say(`${counted(found.length, "result")}, level ${answer.fallbackLevel}`);
   } catch (error) {
     if (error.name === "AbortError") return;
-    if (!(error instanceof ApiError)) throw error;
     put(results, errorNote(error, () => run(results, fields, context)));
   } finally {
     results.removeAttribute("aria-busy");
@@ -99,13 +98,11 @@ function standing(instructions, fields) {
     h("h2", {}, "Standing instructions that may apply"),
     instructions.map(each => [
       h("pre", { class: "text passage" }, trimmed(each.content)),
-      h("p", { class: "meta" }, h("a", { href: link("documents", tenant(fields), each.documentId) }, each.source), when(each.occurredAt), `relevance ${each.score.toFixed(2)}`)]));
+      h("p", { class: "meta" }, h("a", { href: link("documents", tenantOf(fields), each.documentId) }, each.source), when(each.occurredAt), `relevance ${each.score.toFixed(2)}`)]));
 }
 
-const tenant = ({ project, branch, pathHash }) => ({ project, branch, pathHash });
-
 function card(result, at, fields) {
-  const named = tenant(fields);
+  const named = tenantOf(fields);
   const words = wordsOf(fields.query);
   const lines = result.startLine ? `${result.startLine}-${result.endLine}` : undefined;
   const meta = result.metadata;

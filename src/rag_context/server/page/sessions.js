@@ -1,10 +1,10 @@
 // Sessions by day, and one of them read as a chat, with the passages that were found in it or shown to agents marked.
 
-import { tool } from "./api.js";
+import { ifAllowed, tool } from "./api.js";
 import { confirmed, toast } from "./dialogs.js";
 import { colour, languageOf } from "./code.js";
 import { counted, dated, empty, h, link, put, say, tag, visible, when, whole } from "./dom.js";
-import { PROJECT, facets, filterOf, kindName, oneOf, projectName } from "./facets.js";
+import { PROJECT, facets, filterOf, kindName, oneOf, projectName, tenantOf } from "./facets.js";
 import { kindIcon } from "./icons.js";
 import { markdown, wordsOf } from "./markdown.js";
 
@@ -58,12 +58,11 @@ function row(each) {
 
 async function one(context, heading) {
   const [sessionId] = context.rest;
-  const { project, branch, pathHash } = context.fields;
-  const named = { project, branch, pathHash };
+  const named = tenantOf(context.fields);
   const options = { signal: context.signal };
-  const [first, { injections }] = await Promise.all([
+  const [first, shown] = await Promise.all([
     tool("rag_context_list", { sessionId, ...named, limit: PAGE, facets: true }, options),
-    tool("rag_context_injections", { shownOnly: true, limit: 500 }, options),
+    ifAllowed(tool("rag_context_injections", { shownOnly: true, limit: 500 }, options)),
   ]);
   const { facets: counts } = first;
   const info = counts.sessions[0] ?? { agents: [], tags: [], count: 0 };
@@ -74,7 +73,7 @@ async function one(context, heading) {
   let cursor = first.nextCursor;
   const draw = async page => Promise.all(page.documents.map(each => tool("rag_context_get", { documentId: each.documentId, ...named }, options)));
   const sorted = found => [...found].sort((a, b) => a.occurredAt.localeCompare(b.occurredAt) || a.timestamp.localeCompare(b.timestamp));
-  const nodes = found => sorted(found).map(each => entry(each, { words, target: context.fields, injections, named }));
+  const nodes = found => sorted(found).map(each => entry(each, { words, target: context.fields, injections: shown?.injections ?? [], named }));
   const earlier = h("button", { type: "button", onclick: async () => {
     earlier.disabled = true;
     const page = await tool("rag_context_list", { sessionId, ...named, limit: PAGE, cursor }, options);
@@ -88,7 +87,7 @@ async function one(context, heading) {
   return [
     h("p", { class: "crumb" }, h("a", { href: link("sessions") }, "Sessions")),
     h("div", { class: "bar" }, heading, h("div", { class: "end bar" },
-      h("a", { class: "button", href: link("shown", { session: sessionId }) }, "What it was shown"),
+      shown && h("a", { class: "button", href: link("shown", { session: sessionId }) }, "What it was shown"),
       h("a", { class: "button", href: link("documents", { ...named, sessionId }) }, "As documents"),
       h("button", { type: "button", class: "danger", disabled: !info.count, onclick: () => forgetSession(sessionId, named) }, "Forget"))),
     h("p", { class: "meta" }, info.agents.map(agentOf), projectsOf(info.tags), counted(info.count, "document"), info.last && h("span", {}, "last ", when(info.last)), info.sessionId !== sessionName({ sessionId }) && h("span", { title: sessionId }, `Session ${sessionId}`)),
@@ -105,7 +104,7 @@ async function forgetSession(sessionId, named) {
   }).catch(error => { toast(error.message); return null; });
   if (!outcome) return;
   location.hash = link("sessions");
-  toast("The session is forgotten.", "Undo", () => tool("rag_context_undo", { id: outcome.id, ...named }));
+  toast("The session is forgotten.", outcome.id && "Undo", () => tool("rag_context_undo", { id: outcome.id, ...named }));
 }
 
 const MESSAGE = /^(?:(\d{1,4}[-:./T][^\n[]{1,28}?) ?)?\[([^\]\n]{1,63})\][ ]?/gm;
