@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ KEPT_MB = 100
 GIVEN_BACK_S = 10.0
 MOST_S = 0.5
 TEXT_S = 5.0
-TIMEOUT_S = 120.0
+TIMEOUT_S = 600.0
 EVERY_S = 0.1
 
 
@@ -35,12 +36,17 @@ class Beside:
 
     peak_mb: int = 0
     late_s: float = 0.0
+    stall_s: float = 0.0
+    """Longest time for which the machine did not run a thread that only sleeps and wakes up."""
     levels: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One input: what became of it, by how much memory grew and how much of that stayed, and the slowest question."""
+    """One input: what became of it, by how much memory grew and how much of that stayed, and the slowest question.
+
+    `cpu_s` is of the server and its workers. A busy machine lets questions wait as well: `stall_s`.
+    """
 
     name: str
     status: str
@@ -48,10 +54,12 @@ class Outcome:
     grown_mb: int
     kept_mb: int
     late_s: float
+    stall_s: float = 0.0
+    cpu_s: float = 0.0
 
     @property
     def is_bad(self) -> bool:
-        return self.grown_mb > MOST_MB or self.kept_mb > KEPT_MB or self.late_s > MOST_S
+        return self.grown_mb > MOST_MB or self.kept_mb > KEPT_MB or self.late_s > MOST_S + self.stall_s
 
 
 def resident_mb(pid: int) -> int:
@@ -64,13 +72,27 @@ def resident_mb(pid: int) -> int:
     return pages * 4096 // 10**6 + sum(resident_mb(int(child)) for found in children for child in found)
 
 
+def computed_s(pid: int) -> float:
+    """CPU time of a process, of those that it has started and of those that have ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        children = [each.read_text().split() for each in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:
+        return 0.0
+    own = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return own + sum(computed_s(int(child)) for found in children for child in found)
+
+
 @contextmanager
 def _beside(url: str, pid: Callable[[], int]) -> Iterator[Beside]:
     seen, over = Beside(), threading.Event()
 
     def watch() -> None:
+        began = time.monotonic()
         while not over.wait(EVERY_S / 2):
+            seen.stall_s = max(seen.stall_s, time.monotonic() - began - EVERY_S / 2)
             seen.peak_mb = max(seen.peak_mb, resident_mb(pid()))
+            began = time.monotonic()
 
     def ask() -> None:
         with httpx2.Client(base_url=url, timeout=TIMEOUT_S) as client:
@@ -94,14 +116,15 @@ def _beside(url: str, pid: Callable[[], int]) -> Iterator[Beside]:
 def _text(server: Served, name: str, kind: str, text: str) -> Outcome:
     pid = server.process.pid
     line = json.dumps({"content": text, "contentType": kind, "sessionId": "hostile", "source": name})
-    before, began = resident_mb(pid), time.monotonic()
+    before, began, cpu_s = resident_mb(pid), time.monotonic(), computed_s(pid)
     with _beside(server.url, lambda: pid) as seen:
         headers = {"content-type": "application/x-ndjson"}
         stored = httpx2.post(f"{server.url}/bulk", content=line, headers=headers, timeout=TIMEOUT_S).json()
         took_s = time.monotonic() - began
         server.tool("delete", {"documentId": stored.get("documentId", "none")})
-    kept = _kept(pid, before)
-    return Outcome(f"{kind} {name} {text[:12]!r}", stored["status"], took_s, seen.peak_mb - before, kept, seen.late_s)
+    grown, cpu_s = seen.peak_mb - before, computed_s(pid) - cpu_s
+    beside = (_kept(pid, before), seen.late_s, seen.stall_s, cpu_s)
+    return Outcome(f"{kind} {name} {text[:12]!r}", stored["status"], took_s, grown, *beside)
 
 
 def _kept(pid: int, before: int) -> int:
@@ -129,7 +152,7 @@ def _file(server: Served, path: Path, data_dir: Path, idle_mb: int) -> Outcome:
             printed, _ = index.communicate()
     lines = [json.loads(line) for line in printed.splitlines()]
     status = str(lines[0].get("status", lines[0].get("error"))) if lines else f"ended at {TIMEOUT_S:.0f} s"
-    return Outcome(path.name, status, time.monotonic() - began, seen.peak_mb - idle_mb, 0, seen.late_s)
+    return Outcome(path.name, status, time.monotonic() - began, seen.peak_mb - idle_mb, 0, seen.late_s, seen.stall_s)
 
 
 def outcomes(parts: list[str]) -> Iterator[Outcome]:
@@ -157,7 +180,8 @@ def main() -> int:
     for each in outcomes(sys.argv[1:]):
         found.append(each)
         measured = (
-            f"{each.took_s:6.1f} s {each.grown_mb:5} MB, kept {each.kept_mb:4}, question {1e3 * each.late_s:6.0f} ms"
+            f"{each.took_s:6.1f} s ({each.cpu_s:5.1f} of CPU) {each.grown_mb:5} MB, kept {each.kept_mb:4}, "
+            f"question {1e3 * each.late_s:6.0f} ms, stall {1e3 * each.stall_s:4.0f}"
         )
         sys.stdout.write(f"{measured}  {each.status[:30]:30} {each.name}{'  <<<' if each.is_bad else ''}\n")
         sys.stdout.flush()
