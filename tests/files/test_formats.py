@@ -14,6 +14,7 @@ from rag_context.ingest.chunk_context import own_title
 from rag_context.ingest.chunking.prose import conversation
 from rag_context.resilience.confinement import ProcessLimits
 from tests.files import samples
+from tests.outcomes.hostile_files import LAUGHS
 
 NINE = 1_700_038_800.0  # 2023-11-15 09:00 UTC
 HOUR = 3600.0
@@ -127,7 +128,7 @@ def test_html_is_read_in_the_encoding_it_names() -> None:
     [
         (b"<html><script>x</script></html>", "holds no text"),
         (b"<p>\0\0\0\x07", "binary, not text"),
-        (b"<div>" * 2000 + b"x", "nested too deeply to be a page for readers"),
+        (b"<div>" * 2000 + b"x", "nested too deeply to be for readers"),
         (b"<![foo[x", "not HTML that can be read"),
     ],
 )
@@ -172,10 +173,19 @@ def test_a_word_document_keeps_headings_and_tables() -> None:
         (b"\xd0\xcf\x11\xe0" + "EncryptedPackage".encode("utf-16-le"), "protected by a password"),
         (b"\xd0\xcf\x11\xe0 old", "in Word's format of before 2007"),
         (samples.word("&a;", prologue='<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/hosts">]>'), "holds no text"),
+        (samples.word(samples.paragraph("&a9;"), prologue=LAUGHS), "not a whole Word document"),
+        (
+            samples.word("<w:tbl><w:tr><w:tc>" * 999 + "</w:tc></w:tr></w:tbl>" * 999),
+            "nested too deeply to be for readers",
+        ),
     ],
 )
 def test_a_word_document_that_cannot_be_read_says_why(data: bytes, said: str) -> None:
     assert reason("a.docx", data) == said
+
+
+def test_a_word_document_with_entities_that_stand_for_little_is_read() -> None:
+    assert one("a.docx", samples.word(samples.paragraph("&a1; and &a0;"), prologue=LAUGHS)) == f"{'ha' * 10} and ha\n"
 
 
 # Notebooks

@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 from rag_context.domain.documents import DocumentInput
-from rag_context.errors import BackendUnavailableError
+from rag_context.errors import BackendUnavailableError, ForeignDataError
 from rag_context.ingest.reconciliation import Reconciler
 from rag_context.ingest.submissions import Outcome
 from rag_context.memory.background_maintenance import SWEEP_TOGETHER, BackgroundMaintenance
 from rag_context.memory.bound_embedder import BoundEmbedder
-from rag_context.ports.writing import VectorWriter
+from rag_context.ports.writing import VectorWriter, Version
 from rag_context.resilience.dependency import Dependency
+from rag_context.stores.sqlite import open_documents
 from rag_context.testing import Fault, Faulty
+from rag_context.wiring.stores import DocumentBackend
 from tests.ingest.split_stores import SplitStores, chunks_of, document, opened
 
 DRAFTS = [
@@ -95,6 +97,21 @@ async def test_vectors_of_unknown_documents_are_reported_and_left_alone(
         await until(is_told)
     assert other_program.id in await split.vectors.stored_vectors([other_program.id])
     assert await split.home.documents.pending(1) == []
+
+
+async def test_an_index_does_not_begin_among_the_vectors_of_another(split: SplitStores, tmp_path: Path) -> None:
+    """D-14: two installations, each with documents of its own, in one collection of a vector server."""
+    before = await split.vectors.count()
+    async with open_documents(tmp_path / "other.db") as half:
+        other = SplitStores(DocumentBackend(half.documents, half.writer, half.texts, half.metrics), split.vectors)
+        for change in (other.writer.adopt_model(other.fake.model), other.writer.drop_vectors()):
+            with pytest.raises(ForeignDataError, match=r"of another index.*Nothing was changed.*stores\.qdrant"):
+                await change
+        theirs = document("theirs", "A text of the other index")
+        assert not await other.writer.write(Version(theirs, chunks_of(theirs), None))
+        assert await split.vectors.count() == before > 0
+        await split.vectors.clear()
+        await other.writer.adopt_model(other.fake.model)
 
 
 async def test_a_sweep_embeds_no_more_once_the_vector_store_is_away(split: SplitStores) -> None:

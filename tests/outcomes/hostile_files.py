@@ -7,6 +7,8 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tests.files import samples
+
 SEED = 20261122
 MAX_CHARS = 99_000
 """Just below what one call takes in."""
@@ -193,16 +195,16 @@ def archives(folder: Path) -> Path:
 def more_archives(folder: Path) -> Path:
     """Further ones, of tens of megabytes, that take half a minute to write."""
     archives(folder)
-    (folder / "pages.pdf").write_bytes(_pdf([_CATALOG, *_page_tree(100_000)]))
+    (folder / "nested.pdf").write_bytes(_pdf([_CATALOG, *_page_tree(100_000)]))
+    (folder / "pages.pdf").write_bytes(_pdf([_CATALOG, *_flat_pages(100_000)]))
     (folder / "objects.pdf").write_bytes(_pdf([_CATALOG, *_page_tree(1), *[b"[]"] * 600_000]))
     for name, text in (
-        ("deep.docx", "<w:tbl><w:tr><w:tc>" * 50_000),
+        ("deep.docx", "<w:tbl><w:tr><w:tc>" * 50_000 + "<w:p/>" + "</w:tc></w:tr></w:tbl>" * 50_000),
         ("table.docx", "<w:tbl>" + "<w:tr><w:tc><w:p/></w:tc></w:tr>" * 900_000 + "</w:tbl>"),
-        ("laughs.docx", '<!DOCTYPE a [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]>' + "&b;" * 100_000),
+        ("laughs.docx", "<w:p><w:r><w:t>&a9;</w:t></w:r></w:p>"),
+        ("entities.docx", "<w:p><w:r><w:t>" + "&a3;" * 30_000 + "</w:t></w:r></w:p>"),
     ):
-        with zipfile.ZipFile(folder / name, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("[Content_Types].xml", "<Types/>")
-            archive.writestr("word/document.xml", f"<w:document xmlns:w='w'><w:body>{text}</w:body></w:document>")
+        (folder / name).write_bytes(samples.word(text, prologue=LAUGHS))
     (folder / "wide.ipynb").write_text('{"cells": [' + '{"cell_type": "markdown", "source": []},' * 900_000)
     (folder / "tables.html").write_text("<table><tr><td>" * 100_000)
     (folder / "attributes.html").write_text("<a " + "b=c " * 5_000_000)
@@ -212,6 +214,11 @@ def more_archives(folder: Path) -> Path:
     )
     return folder
 
+
+LAUGHS = '<!DOCTYPE a [<!ENTITY a0 "ha">{}]>'.format(
+    "".join(f'<!ENTITY a{number} "' + f"&a{number - 1};" * 10 + '">' for number in range(1, 10))
+)
+"""Before a document: `&a9;` stands for two billion characters."""
 
 _CATALOG = b"<</Type/Catalog/Pages 2 0 R>>"
 
@@ -229,6 +236,11 @@ def _page_tree(depth: int) -> Iterator[bytes]:
     for number in range(2, depth + 2):
         yield b"<</Type/Pages/Kids[%d 0 R]/Count 1>>" % (number + 1)
     yield b"<</Type/Page/Parent %d 0 R/MediaBox[0 0 9 9]>>" % (depth + 1)
+
+
+def _flat_pages(pages: int) -> Iterator[bytes]:
+    yield b"<</Type/Pages/Kids[%s]/Count %d>>" % (b" ".join(b"%d 0 R" % (each + 3) for each in range(pages)), pages)
+    yield from [b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]>>"] * pages
 
 
 def _pdf(objects: Sequence[bytes]) -> bytes:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from rag_context.domain.documents import Chunk, Document
+from rag_context.domain.reports import counted
 from rag_context.domain.vectors import EmbeddingModel, Matrix
-from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError
+from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError, ForeignDataError
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.vector_checks import require_model, require_shape
 from rag_context.ports.writing import DocumentWriter, ModelRegistry, VectorWriter, Version, written_in_turn
@@ -131,15 +132,27 @@ class TwoStoreWriter:
         return await self._registry.recorded_model()
 
     async def adopt_model(self, model: EmbeddingModel) -> None:
-        """Prepare the vector store for a model, and record the model. Raises: IndexMismatchError."""
+        """Prepare the vector store for a model, and record it. Raises: IndexMismatchError, ForeignDataError."""
+        await self._require_own_vectors()
         # In this order a recorded model always has a storage.
         await self._in_background.prepare(model)
         await self._registry.adopt_model(model)
 
     async def drop_vectors(self) -> int:
         """Delete all vectors, then the record of their model, which is there as long as they are. Returns how many."""
+        await self._require_own_vectors()
         await self._in_background.clear()
         return await self._registry.drop_vectors()
+
+    async def _require_own_vectors(self) -> None:
+        """Check that an index without a model, which has no vectors, finds none. Raises: ForeignDataError."""
+        if await self._registry.recorded_model() is None and (count := await self._in_background.count()):
+            raise ForeignDataError(
+                "vectors",
+                f"There are {counted(count, 'vector')} of another index in the vector store. Nothing was changed: give "
+                "this index a name of its own (stores.qdrant_collection or stores.chroma_collection). If they are of no"
+                " index, `rag-context check --repair` deletes them.",
+            )
 
     async def _add(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix, made_by: str | None, store: VectorWriter

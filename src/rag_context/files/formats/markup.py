@@ -50,12 +50,8 @@ def extract_html(data: bytes, _limits: ProcessLimits) -> Extracted:
 def markdown(page: BeautifulSoup) -> str:
     """A parsed page as Markdown. Raises: ConversionError, as `extract_html`."""
     title = page.title.get_text() if page.title else ""
-    try:
-        body = _seen(page)
-        text = _MARKDOWN.convert_soup(body)
-    except RecursionError as error:
-        raise ConversionError("nested too deeply to be a page for readers") from error
-    text = "\n".join(line.rstrip() for line in text.strip().splitlines())
+    body = _seen(page)
+    text = "\n".join(line.rstrip() for line in _MARKDOWN.convert_soup(body).strip().splitlines())
     if not text:
         raise ConversionError("holds no text", expected=True)
     return (title_block(title) if body.h1 is None else "") + text + "\n"

@@ -81,6 +81,8 @@ def extract(
                 raise ConversionError(f"holds more than {MAX_CHARS} characters")
             found = True
             yield document
+    except RecursionError as error:
+        raise ConversionError("nested too deeply to be for readers") from error
     except BrokenOffError as error:
         so_far = "; what precedes that was indexed" if found else ""
         raise ConversionError(f"its JSON breaks off or is broken{so_far}") from error
