@@ -62,14 +62,17 @@ class Outcome:
         return self.grown_mb > MOST_MB or self.kept_mb > KEPT_MB or self.late_s > MOST_S + self.stall_s
 
 
-def resident_mb(pid: int) -> int:
+def resident_mb(pid: int, parent: bytes = b"") -> int:
     """Memory of a process and of those that it has started."""
     try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         children = [each.read_text().split() for each in Path(f"/proc/{pid}/task").glob("*/children")]
     except OSError:  # it has just ended
         return 0
-    return pages * 4096 // 10**6 + sum(resident_mb(int(child)) for found in children for child in found)
+    if command == parent:  # not yet the program that it becomes: its memory is its parent's
+        return 0
+    return pages * 4096 // 10**6 + sum(resident_mb(int(child), command) for found in children for child in found)
 
 
 def computed_s(pid: int) -> float:

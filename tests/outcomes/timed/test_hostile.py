@@ -117,14 +117,17 @@ def asked_beside(url: str) -> Iterator[None]:
     assert all(took_s <= LATEST_FACTOR * beside.most_s + beside.stall_s for _, took_s in late), late
 
 
-def resident_mb(pid: int) -> int:
+def resident_mb(pid: int, parent: bytes = b"") -> int:
     """Memory of a process and of those that it has started."""
     try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         children = [each.read_text().split() for each in Path(f"/proc/{pid}/task").glob("*/children")]
     except OSError:  # it has just ended
         return 0
-    return pages * PAGE_BYTES // 10**6 + sum(resident_mb(int(child)) for found in children for child in found)
+    if command == parent:  # not yet the program that it becomes: its memory is its parent's
+        return 0
+    return pages * PAGE_BYTES // 10**6 + sum(resident_mb(int(child), command) for found in children for child in found)
 
 
 @contextmanager
