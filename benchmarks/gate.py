@@ -11,21 +11,23 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 
 from benchmarks.gate_prompts import PARTS, Action, Asked, GateSet, gate_set, tag_of
-from rag_context.agents.gate import BAR, Gate, Moment, Search, Verdict
+from rag_context.agents.gate import BAR, MOST_AT_PROMPT, NOT_STRONG, Gate, Moment, Search, Verdict
 from rag_context.domain.search import Filter
 from rag_context.evaluation.quality import index_groups
 from rag_context.memory.service import Service
-from rag_context.search.query import Answer, Query
+from rag_context.search.query import Answer, Level, Query
 from rag_context.settings import Settings
 from rag_context.wiring.opening import open_service
 
-BARS = (-1.0, -0.5, 0.0, 0.2, BAR, 0.7, 1.2, 2.0)
+BARS = (-0.5, 0.0, 0.2, 0.4, BAR, 0.95, 1.5, 2.5)
 MODEL_TIMEOUT_S = 60.0
+ATTEMPTS = 5
 TIMED = 100
 """Prompts whose decision is timed, each in turn with the bare search."""
 
@@ -65,6 +67,18 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
+class Fates:
+    """What became of what prompts of one sort need, in numbers of prompts."""
+
+    sort: str
+    told: int
+    below_bar: int
+    behind: int
+    never_shown: int
+    not_found: int
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What was measured on one part."""
 
@@ -72,6 +86,7 @@ class Outcome:
     curve: tuple[Point, ...]
     rows: tuple[Row, ...]
     actions: tuple[Row, ...]
+    fates: tuple[Fates, ...] = ()
     cost: Cost | None = None
 
 
@@ -106,16 +121,40 @@ async def _measured(service: Service, labelled: GateSet, every: int, bars: Seque
             rows = list(_rows(told))
     gate = Gate(search, service.tokenizer)
     acted = [(action, await gate.decide(moment_of(action))) for action in actions]
+    fates = await _fates(gate, [asked for asked in prompts if asked.label == "needs"])
     cost = await _timed(service, prompts[:: max(1, len(prompts) // TIMED)])
-    return Outcome(labelled.part, tuple(curve), tuple(rows), tuple(_action_rows(acted)), cost)
+    return Outcome(labelled.part, tuple(curve), tuple(rows), tuple(_action_rows(acted)), fates, cost)
+
+
+async def _fates(gate: Gate, needing: Sequence[Asked]) -> tuple[Fates, ...]:
+    """Whether the search or the gate lost what a prompt needs."""
+    counts = {asked.sort: Counter[str]() for asked in needing}
+    for asked in needing:
+        told = _is_right(asked, await gate.decide(moment_of(asked)))
+        judged = await gate.judged(moment_of(asked))
+        candidates = [] if isinstance(judged, str) else judged
+        right = [each for each in candidates if asked.holds is not None and asked.holds in each.unit.text]
+        passable = [each for each in candidates if each.objection in (None, NOT_STRONG)]
+        fate = (
+            "told" if told
+            else "not_found" if not right
+            else "below_bar" if any(each in passable[:MOST_AT_PROMPT] for each in right)
+            else "behind" if any(each in passable for each in right)
+            else "never_shown"
+        )  # fmt: skip
+        counts[asked.sort][fate] += 1
+    names = [field.name for field in fields(Fates)][1:]
+    return tuple(Fates(sort, *(of_sort[name] for name in names)) for sort, of_sort in counts.items())
 
 
 def _cached(service: Service) -> Search:
     answers: dict[Query, Answer] = {}
 
     async def search(query: Query) -> Answer:
-        if query not in answers:
+        for _ in range(ATTEMPTS if query not in answers else 0):
             answers[query] = await service.rank(query)
+            if answers[query].level is Level.PRIMARY:  # a busy machine ends a search early
+                break
         return answers[query]
 
     return search
@@ -221,6 +260,12 @@ def as_markdown(outcome: Outcome) -> str:
             lines.append(
                 f"| {row.name} | {row.prompts} | {row.right:.1%} | {row.other:.1%} | {row.silent:.1%} | {tokens} |"
             )
+    lines += [
+        "",
+        "| what they need was | told | among the first three, below the bar | behind | never shown | not found |",
+    ]
+    lines.append("|---|---|---|---|---|---|")
+    lines += [f"| {' | '.join(map(str, astuple(each)))} |" for each in outcome.fates]
     if outcome.cost is not None:
         cost = outcome.cost
         lines += ["", f"A decision took {cost.decision_ms:.1f} ms (median), one search {cost.search_ms:.1f} ms."]

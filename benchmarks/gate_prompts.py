@@ -2,9 +2,9 @@
 
 What was said, and every prompt, is written by hand in `gate_set/`, a file for each project, before any rule was chosen;
 a seeded generator draws the rest: the sessions in which it was said, among everyday requests and reports, and which
-prompt comes in which project. The rules were
-chosen on four projects, and measured on four others so often that these count as chosen on, too. Four more, of other
-subjects and with everyday requests and general facts of their own, are a hold-out that was written later.
+prompt comes in which project. The rules are chosen on the projects of three parts; the last of these was a hold-out
+until it had been measured five times. The hold-out of today, of other subjects and with everyday requests and general
+facts of its own, was written before the rules were changed for the last time, and measured afterwards.
 """
 
 import random
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 FOLDER = Path(__file__).parent / "gate_set"
-PARTS = ("choosing", "reporting", "hold-out")
+PARTS = ("choosing", "reporting", "former", "hold-out")
 SEED = 11
 BEGIN = datetime(2025, 9, 1, 9, tzinfo=UTC)
 

@@ -5,6 +5,7 @@ those that come later. A model that was shown none cannot call any.
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,8 @@ pytestmark = pytest.mark.only("claude-code", "codex")
 BUSY = 8
 """Processes beside the client, on a machine of two cores: a build, a test run."""
 
-RUNS = 2
+RUNS = int(os.environ.get("RAG_TEST_CLIENT_RUNS", "2"))
+"""How often a client is started; the figures of docs/design/benchmarks.md are of 20."""
 
 OURS = {
     tool["tool"]["name"] for tool in json.loads(LISTS.read_bytes())["tools"] if tool["toolset"] in set(MEMORY_TOOLS)
@@ -37,7 +39,7 @@ TOML = ("[[", "name", "hash", "access")
 @contextmanager
 def busy(number: int) -> Iterator[None]:
     """So many processes that compute, for the time of the block."""
-    loop = "import time\nend = time.monotonic() + 240\nwhile time.monotonic() < end: pass"
+    loop = "import time\nend = time.monotonic() + 3600\nwhile time.monotonic() < end: pass"
     burning = [subprocess.Popen([sys.executable, "-S", "-c", loop]) for _ in range(number)]
     try:
         yield
@@ -87,7 +89,8 @@ def test_they_are_seen_at_the_first_start_after_an_upgrade(
     environment = {"PYTHONPATH": str(tmp_path / "new"), "PYTHONDONTWRITEBYTECODE": "1"}
     options = connect(machine, client, {"command": COMMAND, "args": ["mcp"], "env": environment})
     with busy(BUSY):
-        assert seen(machine, client, options, machine.project("harbour")) == OURS
+        folder = machine.project("harbour")
+        assert [seen(machine, client, options, folder) for _ in range(RUNS)] == [OURS] * RUNS
 
 
 def test_they_are_seen_over_http_with_a_key(machine: Machine, client: AgentClient) -> None:
@@ -103,5 +106,5 @@ def test_they_are_seen_over_http_with_a_key(machine: Machine, client: AgentClien
         options, folder = connect(machine, client, entry), machine.project("harbour")
         machine.wait_prepared()
         with busy(BUSY):
-            found = seen(machine, client, options, folder, RAG_CONTEXT_API_KEY=key)
-    assert found == OURS - {"rag_context_index_files"}  # the files of the server's machine are not the client's
+            found = [seen(machine, client, options, folder, RAG_CONTEXT_API_KEY=key) for _ in range(RUNS)]
+    assert found == [OURS - {"rag_context_index_files"}] * RUNS  # the files of the server's are not the client's
