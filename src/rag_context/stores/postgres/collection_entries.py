@@ -57,10 +57,6 @@ def escaped(text: str) -> str:
     return _SPECIAL.sub(lambda found: _ESCAPES[found[0]], text)
 
 
-def escaped_or_none(text: str | None) -> str | None:
-    return None if text is None else escaped(text)
-
-
 def unescaped(text: str) -> str:
     """A text as it was before `escaped`."""
     return _ESCAPED.sub(lambda found: _UNESCAPES[found[0]], text)
@@ -88,8 +84,8 @@ def collection_from(row: Row) -> Collection:
     return Collection(
         name=unescaped(row["name"]),
         metadata=json.loads(row["metadata"]),
-        embedding_provider=_unescaped_or_none(row["embedding_provider"]),
-        embedding_model=_unescaped_or_none(row["embedding_model"]),
+        embedding_provider=row["embedding_provider"] and unescaped(row["embedding_provider"]),
+        embedding_model=row["embedding_model"] and unescaped(row["embedding_model"]),
         dimension=row["dimension"],
         created=moment(row["created"]),
         count=row["entries"],
@@ -151,12 +147,14 @@ class _Conditions:
 
     def _contains(self, field: str, value: Scalar) -> str:
         """Of texts and of lists only: a single value contains itself in PostgreSQL."""
-        in_texts = f"WHEN 'string' THEN strpos({_text(field)}, {self._text(value)}) > 0" if _is_text(value) else ""
+        in_texts = (
+            f"WHEN 'string' THEN strpos({_text(field)}, {self._text(value)}) > 0" if isinstance(value, str) else ""
+        )
         return f"CASE jsonb_typeof({field}) {in_texts} WHEN 'array' THEN {field} @> {self._json(value)} ELSE false END"
 
     def _ordered(self, field: str, sign: str, value: Scalar) -> str:
         """Numbers among numbers, texts among texts. A cast comes behind its test only inside of CASE."""
-        if _is_text(value):
+        if isinstance(value, str):
             kind, comparison = "string", f"{_text(field)} {sign} {self._text(value)}"
         else:
             number = f"{self._parameters.add(_as_json(value))}::text::numeric"
@@ -174,10 +172,6 @@ def _is_never(operator: Operator, value: Scalar) -> bool:
     if operator is Operator.CONTAINS:
         return value is None
     return operator in _SIGNS and (value is None or isinstance(value, bool))
-
-
-def _is_text(value: Scalar) -> bool:
-    return isinstance(value, str)
 
 
 def _text(field: str) -> str:
@@ -200,10 +194,6 @@ def _comparable(value: "Json | Mapping[str, Json]") -> Json:
             return [_comparable(inner) for inner in value]
         case _:
             return value
-
-
-def _unescaped_or_none(text: str | None) -> str | None:
-    return None if text is None else unescaped(text)
 
 
 async def best_by_keywords(

@@ -85,8 +85,8 @@ class PostgresCollections:
                VALUES ($1, $2, $3, $4, $5) ON CONFLICT (name) DO NOTHING RETURNING key""",
             collection_entries.escaped(collection.name),
             metadata_text(collection.metadata),
-            collection_entries.escaped_or_none(collection.embedding_provider),
-            collection_entries.escaped_or_none(collection.embedding_model),
+            collection.embedding_provider and collection_entries.escaped(collection.embedding_provider),
+            collection.embedding_model and collection_entries.escaped(collection.embedding_model),
             microseconds(collection.created or datetime.now(UTC)),
         )
         return row is not None

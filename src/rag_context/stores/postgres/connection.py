@@ -194,12 +194,12 @@ class PostgresDatabase:
             except asyncpg.PostgresError as error:
                 self.is_disk_full = self.is_disk_full or isinstance(error, asyncpg.DiskFullError)
                 if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-                    await pool.expire()  # new ones look for the primary again
+                    await pool.connections.expire_connections()  # new ones look for the primary again
                 raise
             finally:
                 # Given up with its statement still running, the connection is closed.
                 with suppress(TimeoutError, OSError, asyncpg.InterfaceError, asyncpg.PostgresError):
-                    await pool.release(connection, RELEASE_S)
+                    await pool.connections.release(connection, timeout=RELEASE_S)
 
     async def _opened(self) -> ConnectionPool:
         """The pool; the first callers wait for it together."""

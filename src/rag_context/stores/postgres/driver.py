@@ -90,7 +90,7 @@ class ConnectionPool:
     """A pool of connections, opened as they are needed."""
 
     def __init__(self, pool: Any, size: int) -> None:
-        self._pool = pool
+        self.connections = pool
         self._size = size
         self._in_need = asyncio.Lock()
         self._plans: dict[int, Plan] = {}
@@ -103,15 +103,15 @@ class ConnectionPool:
         asyncpg.PostgresError, asyncpg.InterfaceError (none can be opened).
         """
         try:
-            return await self._pool.acquire(timeout=CONNECT_S)
+            return await self.connections.acquire(timeout=CONNECT_S)
         except asyncpg.TooManyConnectionsError:
-            if not self._pool.get_size():
+            if not self.connections.get_size():
                 raise
         # Other clients may have taken the server's last connection although ours has room for more. One caller at a
         # time looks for a free one, or each would hold what the others look for.
         async with asyncio.timeout(CONNECT_S), self._in_need:
             while True:
-                connection = await self._free() if self._pool.get_idle_size() else None
+                connection = await self._free() if self.connections.get_idle_size() else None
                 if connection is not None:
                     return connection
                 await asyncio.sleep(POLL_S)
@@ -125,20 +125,12 @@ class ConnectionPool:
         await connection.execute(f"SET plan_cache_mode = {plan.value}", timeout=CONNECT_S)
         self._plans[process] = plan
 
-    async def release(self, connection: Any, timeout_s: float) -> None:
-        """Return a connection; it is closed where its statement was cancelled and does not end in time."""
-        await self._pool.release(connection, timeout=timeout_s)
-
-    async def expire(self) -> None:
-        """Have no connection used again."""
-        await self._pool.expire_connections()
-
     async def close(self, timeout_s: float) -> None:
         try:
             # The pool waits for connections in use, and one to a frozen server is in use for ever.
-            await asyncio.wait_for(self._pool.close(), timeout_s)
+            await asyncio.wait_for(self.connections.close(), timeout_s)
         except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-            self._pool.terminate()
+            self.connections.terminate()
 
     async def _free(self) -> Any:
         """A free connection that is open; None if it was acquired meanwhile.
@@ -146,7 +138,7 @@ class ConnectionPool:
         The pool tries the address that was released last. Where that has no connection it cannot get one now, and would
         be tried again and again. A request for all places at once reaches one that has.
         """
-        tasks = [asyncio.ensure_future(self._pool.acquire(timeout=CONNECT_S)) for _ in range(self._size)]
+        tasks = [asyncio.ensure_future(self.connections.acquire(timeout=CONNECT_S)) for _ in range(self._size)]
         running = set(tasks)
         connections: list[Any] = []
         try:
@@ -160,7 +152,7 @@ class ConnectionPool:
             # A request that was cancelled too late has a connection, which must go back.
             others = await asyncio.gather(*running, return_exceptions=True)
             for connection in (*connections, *(each for each in others if not isinstance(each, BaseException))):
-                await self._pool.release(connection)
+                await self.connections.release(connection)
 
 
 COMPONENT = "postgres"

@@ -194,9 +194,6 @@ class IdOrder:
     def __init__(self) -> None:
         self.ranks: NDArray[np.intp] | None = None
 
-    def forget(self) -> None:
-        self.ranks = None
-
     def ranks_of(self, ids: Sequence[str]) -> NDArray[np.intp]:
         """`(n,)`: for each row how many ids come before its own (by code points)."""
         # Read once: queries share this object, and each may be the first to need it.

@@ -230,7 +230,7 @@ class LoadedCollection:
         metadata = _parsed([row.metadata for row in new]) if self._columns else []
         with self._lock.writing():
             self._version = _CHANGING
-            self._order.forget()
+            self._order.ranks = None
             for id_ in deleted:
                 self._remove(id_)
             for row in new:
@@ -298,8 +298,8 @@ class LoadedCollections:
         self._clock = clock
         self._lock = threading.Lock()
         self._generation = -1
-        self._loaded: dict[int, LoadedCollection] = {}
-        self._used: dict[int, float] = {}
+        self._loaded: dict[int, tuple[LoadedCollection, float]] = {}
+        """Each with the time of its last use."""
 
     def __len__(self) -> int:
         return len(self._loaded)
@@ -310,22 +310,19 @@ class LoadedCollections:
             # Another file in its place: its keys and versions may be the same ones for other collections.
             if generation != self._generation:
                 self._loaded.clear()
-                self._used.clear()
                 self._generation = generation
-            self._used[key] = self._clock()
-            if key not in self._loaded:
-                self._loaded[key] = LoadedCollection(key)
-            return self._loaded[key]
+            collection = self._loaded[key][0] if key in self._loaded else LoadedCollection(key)
+            self._loaded[key] = collection, self._clock()
+            return collection
 
     def keep_only(self, keys: Collection[int]) -> None:
         """Drop collections other than these, and those that were not used for a long time."""
         with self._lock:
             oldest = self._clock() - IDLE_S
-            for key in [key for key, used in self._used.items() if key not in keys or used < oldest]:
-                del self._loaded[key], self._used[key]
+            for key in [key for key, (_, used) in self._loaded.items() if key not in keys or used < oldest]:
+                del self._loaded[key]
 
     def clear(self) -> None:
         """Drop all collections."""
         with self._lock:
             self._loaded.clear()
-            self._used.clear()
