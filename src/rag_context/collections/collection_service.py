@@ -34,11 +34,7 @@ _Metadata = Mapping[str, Json]
 
 
 class CollectionService:
-    """The use cases of collections.
-
-    Every method raises NotFoundError if the collection or connection does not exist, InvalidInputError if the request
-    is invalid, and BackendError if the provider is unavailable.
-    """
+    """The use cases of collections; all raise NotFoundError, InvalidInputError and BackendError only."""
 
     def __init__(
         self,

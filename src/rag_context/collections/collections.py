@@ -42,11 +42,7 @@ class CollectionInput:
 
 
 class Collections:
-    """The operations on collections.
-
-    Every method with a `ref` raises NotFoundError if there is no such collection or connection, and BackendError if its
-    provider is unavailable.
-    """
+    """The operations on collections. All with a `ref` raise NotFoundError and BackendError."""
 
     def __init__(self, connections: Connections) -> None:
         self.connections = connections

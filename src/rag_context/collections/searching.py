@@ -156,10 +156,7 @@ async def keyword_scores(
     also: Sequence[str] = (),
     most_read: int = MOST_READ,
 ) -> dict[str, KeywordScore]:
-    """As `KeywordProvider.keyword_scores`, for every provider: without a keyword index, documents are read here.
-
-    Raises: InvalidInputError (more than `most_read` documents would be read).
-    """
+    """As `KeywordProvider.keyword_scores`; without a keyword index, up to `most_read` documents are read here."""
     if isinstance(provider, KeywordProvider):
         return await provider.keyword_scores(name, text, where, limit=limit, also=also)
     documents = bulk(provider)

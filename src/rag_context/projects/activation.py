@@ -147,10 +147,7 @@ class Projects:
         return await self._document(await follower.documents.index(relative))
 
     async def promote(self, activation: Activation, path: str, level: records.PromotionLevel) -> Promotion:
-        """Write a promotion level to the file's front matter and to the index; if one fails, to neither.
-
-        Raises: ProjectError, InvalidInputError (the path leads out of the docs folder), BackendError.
-        """
+        """Write a promotion level to the file and to the index, or to neither. Raises: ProjectError, BackendError."""
         follower = self._of(activation)
         relative = await self._own_document(activation, path)
         work = asyncio.ensure_future(self._promote(follower, relative, level))
@@ -239,10 +236,7 @@ class Projects:
         task.add_done_callback(lambda _done: self._changing.pop(follower, None))
 
     async def _reopen(self, old: ProjectFollower) -> Activation | None:
-        """Follow a project with its present configuration and branch, and update the activations of all its callers.
-
-        None if that fails: an invalid configuration changes nothing; a deleted project is no longer followed.
-        """
+        """Follow a project with its present configuration and branch, for all its callers; None if that fails."""
         before = old.activation
         tenant = before.tenant
         pinned = tenant.branch if before.branch_is_given else None

@@ -96,10 +96,7 @@ class DocumentList:
         return self._by_path.get(path)
 
     def named(self, requested: str) -> ProjectDocument:
-        """The document with a path: relative to the docs folder, relative to the repository's root, or absolute.
-
-        Raises: DocumentNotFoundError (the message names the most similar paths).
-        """
+        """The document with a path relative to the docs folder or the root, or absolute. Raises: ProjectError."""
         folder = self.documents[0].docs_folder if self.documents else ""
         for path in (spelt for candidate in _requested(requested, folder) for spelt in spellings(candidate)):
             if (document := self.by_path(path)) is not None:

@@ -131,10 +131,7 @@ class Excerpts:
         return assembly.assemble(shown, rendered, self.renderer.count, max_tokens)
 
     async def of(self, shares: Mapping[str, tuple[Sequence[Passage], int]]) -> dict[str, assembly.Rendered | None]:
-        """The excerpts of documents, each within its share of tokens; None if the share is too small.
-
-        Each step is done for all together: its main cost is the request. A share is passages, best first, and tokens.
-        """
+        """The excerpts of documents, each of its best passages within its tokens; None if these are too few."""
         if not shares:
             return {}
         selections = await asyncio.to_thread(self._selections, shares)

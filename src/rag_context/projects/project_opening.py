@@ -43,10 +43,7 @@ class Activation:
     external_root: Path | None = None
 
     def located(self, path: str) -> str:
-        """The path of a file relative to the docs folder, from a path relative to either folder, or absolute. Blocking.
-
-        Raises: as `links.located`.
-        """
+        """As `links.located`, from a path relative to the docs folder or the repository, or absolute. Blocking."""
         docs, home = self.docs_root, self.repository_root
         try:
             return located(docs, path)

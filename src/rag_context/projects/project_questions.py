@@ -145,8 +145,7 @@ RecordSearch: TypeAlias = Callable[[SearchRecord, records.Label, Collection[str]
 class ProjectQuestions:
     """Answers questions from the documents of one project, or from its external documents.
 
-    All methods raise `ProjectError`, `InvalidInputError` and, where the project cannot be read, `BackendError`. A
-    search itself raises no `BackendError`: it returns what it found, with warnings.
+    A search raises no `BackendError`: it returns what it found, with warnings. The project may be unreadable.
     """
 
     resolver: ProjectResolver

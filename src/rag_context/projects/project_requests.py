@@ -52,8 +52,7 @@ class ProjectResolver:
     async def resolve(self, request: InProjectRequest, caller: CallerId) -> ResolvedProject:
         """The project that a request names, else the one that the caller has activated.
 
-        Raises: ProjectNotActivatedError (none is named, and none or several are active), NotFoundError, BackendError,
-        InvalidInputError (several match).
+        Raises: ProjectNotActivatedError, NotFoundError, InvalidInputError (several match), BackendError.
         """
         own = self._own(request.activation, caller)
         if request.project is None:
@@ -86,10 +85,7 @@ class ProjectResolver:
         return resolved
 
     async def repository(self, request: DeleteDocumentsRequest, caller: CallerId) -> str | None:
-        """The path hash of the repository whose documents a request deletes; None if none of them is a file.
-
-        Raises: NotFoundError, InvalidInputError (several repositories have this project), BackendError.
-        """
+        """The path hash of the repository whose documents a request deletes; None without files."""
         name, branch, path_hash = request.project_name, request.branch_name, request.path_hash
         own = {each.tenant for each in self._own(request.activation, caller)}
         tenants = self._projects.tenants
@@ -220,10 +216,7 @@ class TenantResolver:
         return replace(answer, warning="; ".join(warnings)) if behind else answer
 
     async def resolved(self, request: Request) -> Request:
-        """The request with the branch and path hash of its project.
-
-        Raises: NotFoundError, InvalidInputError (several projects match, or there is a branch alone), BackendError.
-        """
+        """The request with the branch and path hash of its project. Raises: NotFoundError, InvalidInputError."""
         if request.project is None:
             _check_alone(request)
             return request
@@ -232,10 +225,7 @@ class TenantResolver:
         return cast("Request", request.model_copy(update=found))
 
     async def writable(self, request: IndexRequest) -> IndexRequest:
-        """The request with the tenant for which its document is stored, which may be a new one.
-
-        Raises: as `resolved`, and InvalidInputError (the documents of that project are files).
-        """
+        """The request with its tenant, maybe a new one. Raises: as `resolved`; InvalidInputError (it has files)."""
         project = request.project
         if project is None:
             _check_alone(request)

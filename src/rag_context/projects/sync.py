@@ -149,10 +149,7 @@ class Synchroniser:
         self._lock = asyncio.Lock()
 
     async def reconcile(self, progress: Progress = no_progress) -> SyncReport:
-        """Compare every file with the index, and update it; documents whose folder cannot be read now stay.
-
-        Raises: BackendError (the list of indexed documents cannot be read; nothing has changed).
-        """
+        """Compare every file with the index, and update it. Raises: BackendError (nothing has changed)."""
         return await self._update(None, progress)
 
     async def follow(self, paths: Collection[Path], progress: Progress = no_progress) -> SyncReport:

@@ -180,9 +180,9 @@ class Tenants:
     async def named(
         self, project: str, branch: str | None = None, path_hash: str | None = None, bounds: Bounds | None = None
     ) -> Tenant:
-        """The tenant with this project name, within bounds; if several match, the only one that is followed.
+        """The tenant with this project name, within bounds; of several the only one that is followed.
 
-        Raises: NotFoundError, InvalidInputError (several match; both messages list them), BackendError.
+        Raises: NotFoundError, InvalidInputError (several match), BackendError.
         """
         known = _within(bounds, await self.known())
         matching = _matching(known, project, branch, path_hash)

@@ -157,10 +157,7 @@ class KnownCode:
 
 
 def ranked_code(question: str, fused: Floats, features: Mapping[int, CodeFeatures]) -> Floats:
-    """Fused scores, `(n,)`, those of code by definition, path and file; `features` are those of code, by row.
-
-    Code keeps its best score, so that it stands to other kinds of content as before.
-    """
+    """Fused scores, `(n,)`, those of code (`features`, by row) by definition, path and file; its best one stays."""
     rows = list(features)
     best = float(fused[rows].max()) if rows else 0.0
     if best <= 0.0:
@@ -206,10 +203,7 @@ class _CodeQuestion(NamedTuple):
 
 
 def definitions_first(question: str, fused: Floats, features: Mapping[int, CodeFeatures]) -> Floats:
-    """Scores, `(n,)`, the best definition of each name of code in a question above all that only mentions it.
-
-    A single word in small letters is left out: it is a word of the language too.
-    """
+    """Scores, `(n,)`, the best definition of each name (no plain word) in a question above all that mentions it."""
     raised, best, root = fused.copy(), float(fused.max(initial=0.0)), _root(features.values())
     for symbol in symbols_in(question):
         is_word = symbol.text.islower() and symbol.text.isalpha() and is_symbol(question)

@@ -219,8 +219,7 @@ class ResultCache:
     ) -> Answer:
         """The answer of one of the levels, or that of a `search`, which is remembered.
 
-        `known` is the state of the searched tenant, None where it is not known; `look` reads the version of the index,
-        where other processes write it; `provenance` is that of the query's vector.
+        `known` is the state of the tenant, if known; `look` reads the version of the index where others write it too.
         """
         # Before the search: what changes during it belongs to a later version.
         now = await known()

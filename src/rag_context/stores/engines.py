@@ -107,10 +107,7 @@ def collection_from(record: Mapping[str, Any]) -> Collection:
 
 
 def check_dimension(name: str, bound: int | None, dimension: int) -> None:
-    """Check that a vector has the dimension of a collection; None: the collection has no dimension yet.
-
-    Raises: InvalidInputError (it does not).
-    """
+    """Check that a vector has the dimension of a collection, if that has one yet. Raises: InvalidInputError."""
     if bound not in (None, dimension):
         raise InvalidInputError(f"Collection '{name}' holds vectors of {bound} dimensions, not of {dimension}")
 
@@ -168,11 +165,7 @@ async def timed_health(count: Callable[[], Awaitable[tuple[int, int | None]]]) -
 
 
 class DiscardedRows:
-    """Removes rows of collections that were dropped, emptied or replaced, whichever process did so, in the background.
-
-    Args:
-        remove_some: removes some of them; False once none are left. Raises: BackendError.
-    """
+    """Removes rows of dropped, emptied or replaced collections, until `remove_some` returns False: none is left."""
 
     def __init__(self, remove_some: Callable[[], Awaitable[bool]]) -> None:
         self._remove_some = remove_some

@@ -26,11 +26,7 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def open_chroma(place: str | Path, collection: str) -> AsyncIterator["ChromaVectors"]:
-    """The collection at a place, as `open_api` opens it; calls fail until that is available, and then work.
-
-    Raises:
-        ConfigurationError: the address or the name cannot be used.
-    """
+    """The collection at a place; calls fail until that is available, and then work. Raises: ConfigurationError."""
     if not chroma_api.NAME.fullmatch(collection):
         raise errors.ConfigurationError(
             f"stores.chroma_collection = {collection!r} is no name for a collection of Chroma: "

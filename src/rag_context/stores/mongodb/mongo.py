@@ -160,10 +160,7 @@ class Mongo:
 
 
 def connect(uri: str, *, documents: str, metrics: str) -> Mongo:
-    """Two clients for `uri`, one of them with the longer timeouts of writes; nothing is sent to the server yet.
-
-    Raises: ConfigurationError (the address, or one of the names, is invalid).
-    """
+    """Two clients, one with the longer timeouts of writes; nothing is sent yet. Raises: ConfigurationError."""
     try:
         # A search gives up at once where there is no server, a write waits for an election: a client has one timeout.
         parts = urlsplit(uri)

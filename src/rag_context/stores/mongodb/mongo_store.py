@@ -120,8 +120,7 @@ class MongoMaintenance:
     def _is_off(self, seen: MongoSnapshot, now_s: float) -> bool:
         """Whether the counters must be counted again, and can be counted now.
 
-        Interrupted changes stay open, others are completed: the least number of open changes over a while is that of
-        the interrupted ones, and when no more than these are open, no change is under way that would be counted twice.
+        Interrupted changes stay open: when no more than the least number over a while are, none is under way.
         """
         still_open = seen.begun - seen.version
         if self._index != seen.name or seen.is_consistent:

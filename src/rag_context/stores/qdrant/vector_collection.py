@@ -68,7 +68,7 @@ class VectorCollection:
         return self._dimension == dimension
 
     async def make(self, dimension: int) -> None:
-        """Create the collection and its indexes if they are missing; an empty one of ours may change its dimension.
+        """Create the collection and its indexes if they are missing; an empty one may change its dimension.
 
         Raises: ForeignDataError, BackendRejectedError (it holds vectors of another dimension).
         """
