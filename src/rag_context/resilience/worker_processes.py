@@ -132,7 +132,7 @@ class Worker:
         self.is_ready = False
         try:
             # Sending too: a process that does not read blocks this thread once the pipe is full.
-            with _Timeout(self._process, self._limits.wall_s):
+            with _killed_after(self._process, self._limits.wall_s):
                 send(self._process.stdin, *frames)  # type: ignore[arg-type]  # a pipe (see Popen)
         except OSError:
             raise WorkerFailedError(self._fate()) from None
@@ -141,7 +141,7 @@ class Worker:
     def next_frame(self) -> bytes:
         """A further frame of the answer. Raises: WorkerFailedError."""
         try:
-            with _Timeout(self._process, self._limits.wall_s):
+            with _killed_after(self._process, self._limits.wall_s):
                 return receive(self._process.stdout)  # type: ignore[arg-type]  # a pipe (see Popen)
         except CutOffError:
             raise WorkerFailedError(self._fate()) from None
@@ -181,16 +181,16 @@ class Worker:
         return "the process that reads such input crashes on it"
 
 
-class _Timeout:
-    def __init__(self, process: "subprocess.Popen[bytes]", seconds: float) -> None:
-        self._timer = Timer(seconds, process.kill)
-        self._timer.daemon = True
-
-    def __enter__(self) -> None:
-        self._timer.start()
-
-    def __exit__(self, *_exc: object) -> None:
-        self._timer.cancel()
+@contextmanager
+def _killed_after(process: "subprocess.Popen[bytes]", seconds: float) -> Iterator[None]:
+    """End a process that has not answered in time."""
+    timer = Timer(seconds, process.kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _signal(name: str) -> int:

@@ -462,21 +462,19 @@ async def _reasons(tables: JournalTables, change: Change, after: int) -> tuple[l
 
     Also those about a document under an earlier id, by the hash of its content.
     """
-    gone = {name for move in change.moves if (place := move.before) is not None for name in _names(place)}
+    gone = {name for move in change.moves if (place := move.before) for name in (place.id, place.content_hash)}
     rows = await tables.fetch(_REASONS, *change.tenant.names, after, REASONS_AT_ONCE)
     about = [
         sequence
         for sequence, stored, is_theirs in rows
         if is_theirs
         and any(
-            place is not None and gone & _names(place) for move in _moves(stored) for place in (move.before, move.after)
+            place is not None and gone & {place.id, place.content_hash}
+            for move in _moves(stored)
+            for place in (move.before, move.after)
         )
     ]
     return about, rows[-1][0] if rows else after
-
-
-def _names(place: Location) -> set[str]:
-    return {place.id, place.content_hash}
 
 
 async def forgotten(tables: JournalTables, documents: Mapping[str, str | None]) -> set[str]:

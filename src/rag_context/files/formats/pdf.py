@@ -67,7 +67,9 @@ def _sections(pages: list[str], chapters: dict[int, str]) -> Iterator[str]:
         text = f"{body}\n{following[:carried].rstrip()}" if carried else body
         if text.strip():
             name = f"Page {index + 1}: {chapter}" if chapter else f"Page {index + 1}"
-            yield f"## {name}\n\n{_escaped(text.strip())}\n\n"
+            # Lines that would be headings or fences in Markdown are what they are on the page.
+            body = _MARKUP.sub(r"\\", text.strip())
+            yield f"## {name}\n\n{body}\n\n"
 
 
 def _continued(page: str, following: str) -> int:
@@ -76,8 +78,3 @@ def _continued(page: str, following: str) -> int:
         return 0
     end = _SENTENCE_END.search(following, 0, _CARRIED_CHARS)
     return end.end() if end else 0
-
-
-def _escaped(text: str) -> str:
-    """Lines that would be headings or fences in Markdown, as what they are on the page."""
-    return _MARKUP.sub(r"\\", text)
