@@ -214,6 +214,9 @@ async def test_who_changes_something_or_may_not_is_recorded_without_a_text(memor
         await memory.send("wrong", "GET", "/metrics")
         await memory.rpc("robert", "tools/call", {"name": "rag_context_log", "arguments": {}})
         await memory.send("books", "DELETE", "/collections/vaultbox")
+        line = json.dumps({**fields, "source": "file1/streamed"}).encode() + b"\n"
+        ndjson = {"content-type": "application/x-ndjson"}
+        await memory.send("robert", "POST", "/bulk", content=line, headers=ndjson)
     await memory.services[0].clear_queries(ClearQueriesRequest())  # which leaves them
     lines = [as_line(each) for each in await memory.services[1]._dependencies.metrics.accesses(50)][::-1]
     recorded = [json.loads(line) for line in lines]
@@ -225,6 +228,7 @@ async def test_who_changes_something_or_may_not_is_recorded_without_a_text(memor
         (None, "GET /metrics", "401", None),
         ("robert", "rag_context_log", "ForbiddenError", None),
         ("books", "collection_delete", "NotFoundError", [hashed("vaultbox")]),
+        ("robert", "POST /bulk", "ok", None),
     ]
     assert "secretsource" not in "".join(lines)
     assert "seal" not in "".join(lines)

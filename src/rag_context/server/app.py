@@ -18,6 +18,7 @@ from rag_context.api.operations import Access
 from rag_context.api.parsing import read_fields, read_json
 from rag_context.client.address import CHALLENGE, proof_of
 from rag_context.domain.journal import acting
+from rag_context.memory import accesses
 from rag_context.memory.service import Service
 from rag_context.server import requests
 from rag_context.server.bulk import BulkRun
@@ -85,8 +86,15 @@ class _Bulk:
             concurrency=self._options.bulk_concurrency,
             request_id=opened.request_id,
         )
-        with acting(requests.actor_of(opened), only_adds=requests.caller_id(opened).only_adds):
-            await run.run(receive, send)
+        caller, client, outcome = requests.caller_id(opened), requests.actor_of(opened), "ok"
+        try:
+            with acting(client, only_adds=caller.only_adds):
+                await run.run(receive, send)
+        except BaseException as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            accesses.record("POST /bulk", outcome, key=caller.key, client=client)
 
 
 class _Handlers:
