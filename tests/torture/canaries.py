@@ -19,7 +19,7 @@ from typing import Any
 import httpx2
 
 from rag_context import Client
-from tests.end_to_end.process import TIMEOUT_S, Served, command, served
+from tests.end_to_end.process import TIMEOUT_S, Served, command, served, wait_until
 from tests.outcomes.bounds import MCP
 from tests.outcomes.changes import done
 from tests.outcomes.repositories import Caller, repository
@@ -140,7 +140,8 @@ def _in_collection(server: Served, words: Sequence[str], name: str = COLLECTION)
     created = {"name": name, "metadata": {}, "embedding_provider": "rag-context"}
     server.post("/collections", created)  # which the first one does
     entries = [{"id": word, "text": f"Berth {word}", "metadata": {"key": word}} for word in words]
-    assert server.post(f"/collections/{name}/documents", {"documents": entries}).is_success
+    # A busy server says 503.
+    wait_until(lambda: server.post(f"/collections/{name}/documents", {"documents": entries}).is_success)
 
 
 def purge(server: Served, data_dir: Path, stores: dict[str, str]) -> dict[str, int]:

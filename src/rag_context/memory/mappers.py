@@ -228,17 +228,14 @@ def _result(result: Result, link: Link | None, *, explain: bool) -> search.Searc
         start_line=span.start_line,
         end_line=span.end_line,
         context=_surroundings(result),
-        instruction_like=_is_instruction_like(passage) or None,
+        instruction_like=(passage.chunk.origin is not Origin.OWNER and reads_like_instruction(passage.chunk.text))
+        or None,
         newer_version=_newer_version(result),
         superseded_by=None if link is None else link.place.superseded_by,
         reason=None if link is None else link.reason,
         explain=_explain(result) if explain else None,
         **{**document_fields(passage), "title": passage.title or None},
     )
-
-
-def _is_instruction_like(passage: Passage) -> bool:
-    return passage.chunk.origin is not Origin.OWNER and reads_like_instruction(passage.chunk.text)
 
 
 def document_fields(document: Document | Listing | Passage) -> dict[str, Any]:

@@ -131,7 +131,9 @@ class Review:
 
     async def _examine(self, link: Link, examination: _Examination) -> None:
         document = await self._documents.get(link.place.id)
-        if document is None or document.content_type == CODE or not _may_begin(document.origin, document.content):
+        if document is None or document.content_type == CODE or document.origin is Origin.UNKNOWN:
+            return
+        if reads_like_instruction(document.content):
             return
         chunks = await self._documents.chunks(document.id)
         now = examination.now
@@ -166,7 +168,9 @@ class Review:
         (copies,) = await self._documents.similar([document])
         for id_ in copies[:NEAREST]:
             other = await self._documents.get(id_)
-            if other is not None and _is_earlier(other, document) and other.origin in earlier.origins:
+            if other is None or other.origin not in earlier.origins:
+                continue
+            if (other.occurred_at, other.id) < (document.occurred_at, document.id):
                 detail, shown = "Both say nearly the same", (_shown(document), _shown(other))
                 await self._suggest_pair(examination, "duplicate", detail, link, *shown)
         vectors = await self._vectors.vectors([chunk.id for chunk in chunks])
@@ -229,14 +233,6 @@ def _calls(kind: api.Kind, ids: Sequence[str], tenant: Tenant) -> Iterator[api.S
         yield api.SuggestedCall(action="pin", tool=memory.DECIDE.name, arguments={**decided, "decision": "pin"})
     yield api.SuggestedCall(action="forget", tool=memory.FORGET.name, arguments=last)
     yield api.SuggestedCall(action="keep", tool=memory.DECIDE.name, arguments={**decided, "decision": "keep"})
-
-
-def _may_begin(origin: Origin, text: str) -> bool:
-    return origin is not Origin.UNKNOWN and not reads_like_instruction(text)
-
-
-def _is_earlier(other: Document, document: Document) -> bool:
-    return (other.occurred_at, other.id) < (document.occurred_at, document.id)
 
 
 def _shown(document: Document) -> api.SuggestedDocument:
