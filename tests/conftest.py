@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from collections.abc import Generator, Iterator
 from functools import cache
 
@@ -19,7 +20,7 @@ __all__ = ["shared_chroma", "shared_mongodb", "shared_postgres", "shared_postgre
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 # See tests/end_to_end/loaded.py; programs that measure, such as benchmarks, start what they measure.
-os.environ.setdefault("RAG_TEST_FORK", "1")
+os.environ.setdefault("RAG_TEST_FORK", "1" if sys.platform == "linux" else "0")
 
 # Each client would load the certificates of the system again, 40 ms of processor time to speak to this machine.
 httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)
