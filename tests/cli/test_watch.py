@@ -3,13 +3,14 @@
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx2
 import pytest
 
-from .run_command import Commands, Ended, ended, serving
+from .run_command import TIMEOUT_S, Commands, Ended, ended, serving
 
 TEXT = "# Berths\n\nThe database refuses overlapping bookings of one berth.\n"
 
@@ -112,8 +113,10 @@ def test_a_path_that_does_not_exist_is_rejected(commands: Commands, words: list[
 
 
 def _until(url: str, sources: set[str]) -> None:
-    for _ in range(200):
+    give_up_at = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < give_up_at:
         listed = httpx2.post(f"{url}/tools/rag_context_list", json={"limit": 100}, trust_env=False).json()
         if {each["source"] for each in listed["documents"]} == sources:
             return
+        time.sleep(0.02)
     raise AssertionError(listed)
