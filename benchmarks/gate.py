@@ -25,7 +25,7 @@ from rag_context.search.query import Answer, Level, Query
 from rag_context.settings import Settings
 from rag_context.wiring.opening import open_service
 
-BARS = (-0.5, 0.0, 0.2, 0.4, BAR, 0.95, 1.5, 2.5)
+BARS = (-0.5, 0.0, 0.2, BAR, 0.7, 0.95, 1.5, 2.5)
 MODEL_TIMEOUT_S = 60.0
 ATTEMPTS = 5
 TIMED = 100
