@@ -90,7 +90,7 @@ def test_damage_that_no_write_touches_stops_writes_until_a_check_finds_the_file_
 ) -> None:
     data_dir = tmp_path / "data"
     path = data_dir / "rag-context.db"
-    at, before = damage(path, "errors")  # read by none of the requests below
+    at, before = damage(path, "next_vectors")  # read by none of the requests below
     wait_until(lambda: not filled.health()["healthy"])
     documents = next(part for part in filled.health()["components"] if part["name"] == "documents")
     assert "is damaged" in documents["detail"]
@@ -132,7 +132,7 @@ def test_of_damage_under_load_nothing_is_accepted_once_it_is_known_and_nothing_a
         lanes = [pool.submit(write, lane) for lane in range(4)]
         try:
             wait_until(lambda: len(tried) > 20)
-            at, before = damage(path, "errors")
+            at, before = damage(path, "next_vectors")
             wait_until(lambda: not filled.health()["healthy"])
             known_at = time.monotonic()
             wait_until(lambda: sum(began > known_at for _, began, _ in tried) > 20)
@@ -157,7 +157,7 @@ def test_damage_at_the_moment_of_a_stop_costs_nothing_that_was_accepted(filled: 
     data_dir = tmp_path / "data"
     path = data_dir / "rag-context.db"
     accepted = [word for word in (f"last{number}x" for number in range(6)) if try_index(filled, word) == 200]
-    at, before = damage(path, "errors")
+    at, before = damage(path, "next_vectors")
     assert filled.stop() == 0
     with served(data_dir) as again:
         wait_until(lambda: "is damaged" in again.get("/health").text)  # and not only still starting

@@ -46,7 +46,7 @@ def embedded(folder: Path, _: ExitStack) -> Setup:
 
     def stored_errors() -> int:
         with closing(sqlite3.connect(data_dir / "rag-context.db")) as connection:
-            return int(connection.execute("SELECT count(*) FROM errors").fetchone()[0])
+            return int(connection.execute("SELECT count(*) FROM errors WHERE level <> 'access'").fetchone()[0])
 
     def down() -> None:
         data_dir.replace(away)
@@ -62,7 +62,7 @@ def postgres(folder: Path, stack: ExitStack) -> Setup:
     url = url_of(process.port)
 
     def stored_errors() -> int:
-        return int(query(url, "SELECT count(*) FROM rag_context.errors")[0][0])
+        return int(query(url, "SELECT count(*) FROM rag_context.errors WHERE level <> 'access'")[0][0])
 
     return Setup(folder / "data", process.kill, process.start, stored_errors, {"DATABASE_URL": url})
 
@@ -83,7 +83,7 @@ def mongodb_and_chroma(folder: Path, stack: ExitStack) -> Setup:
 
     def stored_errors() -> int:
         with pymongo.MongoClient[dict[str, object]](uri) as client:
-            return int(client.get_default_database()["errors"].count_documents({}))
+            return int(client.get_default_database()["errors"].count_documents({"level": {"$ne": "access"}}))
 
     addresses = {"MONGODB_URI": uri, "CHROMA_URL": f"http://127.0.0.1:{vectors.port}"}
     return Setup(folder / "data", down, up, stored_errors, addresses)

@@ -75,7 +75,7 @@ async def test_an_extension_that_is_dropped_leaves_keyword_search_and_says_what_
 ) -> None:
     async with open_postgres(database) as store:
         (chunk,) = await put(store, document("a", "wolf"), vector=axis(0))
-        execute(database, "DROP EXTENSION vector CASCADE")
+        await asyncio.to_thread(execute, database, "DROP EXTENSION vector CASCADE")
         if is_reopened:
             execute(database, END_ALL)
             while await failure(store.documents.ping()) is not None:
@@ -92,7 +92,7 @@ async def test_an_extension_that_is_dropped_leaves_keyword_search_and_says_what_
 async def test_dropped_tables_are_not_created_again_until_a_restart(database: str) -> None:
     async with open_postgres(database) as store:
         await put(store, document("a", "wolf"), vector=axis(0))
-        execute(database, "DROP SCHEMA rag_context CASCADE")
+        await asyncio.to_thread(execute, database, "DROP SCHEMA rag_context CASCADE")
         for failed in (store.documents.ping(), store.vectors.ping(), store.documents.try_write()):
             assert "The index in" in str(await failure(failed))
         assert query(database, "SELECT to_regnamespace('rag_context')")[0][0] is None

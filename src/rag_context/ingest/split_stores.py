@@ -140,7 +140,6 @@ class TwoStoreWriter:
 
     async def drop_vectors(self) -> int:
         """Delete all vectors, then the record of their model, which is there as long as they are. Returns how many."""
-        await self._require_own_vectors()
         await self._in_background.clear()
         return await self._registry.drop_vectors()
 
@@ -150,8 +149,8 @@ class TwoStoreWriter:
             raise ForeignDataError(
                 "vectors",
                 f"There are {counted(count, 'vector')} of another index in the vector store. Nothing was changed: give "
-                "this index a name of its own (stores.qdrant_collection or stores.chroma_collection). If they are of no"
-                " index, `rag-context check --repair` deletes them.",
+                "this index a name of its own (stores.qdrant_collection or stores.chroma_collection). If no other index"
+                " uses them, `rag-context reindex` replaces them.",
             )
 
     async def _add(

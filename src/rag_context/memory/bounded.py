@@ -67,6 +67,8 @@ MOST_SELECTED = 10_000
 _IDS = ("document_id", "id")
 _NAMES = ("name", "project", "project_name")
 """Fields that say what a call is about. Sources and tags may hold what was deleted since."""
+_LOOKS = ("status_only", "dry_run")
+"""Fields by which a call changes nothing."""
 
 
 class _Documents:
@@ -323,7 +325,8 @@ def within_bounds(
             outcome = type(error).__name__
             raise
         finally:
-            if operation.access is not Access.READ or outcome == ForbiddenError.__name__:
+            changes = operation.access is not Access.READ and not any(getattr(request, each, False) for each in _LOOKS)
+            if changes or outcome == ForbiddenError.__name__:
                 # To forget, an agent is named whose documents go, and its name with them.
                 agent = None if operation.name == FORGET.name else getattr(request, "agent", None)
                 client = agent or Cause.now().by
