@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -111,6 +112,29 @@ async def test_an_index_does_not_begin_among_the_vectors_of_another(split: Split
         assert await split.vectors.count() == before > 0
         await split.vectors.clear()
         await other.writer.adopt_model(other.fake.model)
+
+
+class BoundMeanwhile:
+    """A front of a vector store: just before it counts, another server of the index binds the model and stores."""
+
+    def __init__(self, other: SplitStores) -> None:
+        self._other = other
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._other.vectors, name)
+
+    async def count(self) -> int:
+        await self._other.writer.adopt_model(self._other.fake.model)
+        await self._other.write(document("theirs", "A text of the same index"))
+        return await self._other.vectors.count()
+
+
+async def test_two_servers_of_one_new_index_may_begin_at_once(split: SplitStores, tmp_path: Path) -> None:
+    await split.vectors.clear()
+    async with open_documents(tmp_path / "new.db") as half:
+        one = SplitStores(DocumentBackend(half.documents, half.writer, half.texts, half.metrics), split.vectors)
+        await one.over(cast("VectorWriter", BoundMeanwhile(one))).adopt_model(one.fake.model)
+        assert await one.vectors.count() == 1
 
 
 async def test_a_sweep_embeds_no_more_once_the_vector_store_is_away(split: SplitStores) -> None:

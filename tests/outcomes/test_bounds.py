@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from rag_context.api.operations import Reach
 from rag_context.api.operations.memory import STATS
 from rag_context.api.operations.routes import PERFORMED
 from rag_context.domain.callers import Bounds, CallerId
+from rag_context.domain.documents import DocumentInput, Metadata, document_id
 from rag_context.errors import ForbiddenError
+from rag_context.ingest.submissions import Submission
 from rag_context.memory.accesses import as_line, hashed, recorded_by
 from rag_context.memory.bounded import within_bounds
 from rag_context.server.options import Caller
@@ -232,6 +235,15 @@ async def test_who_changes_something_or_may_not_is_recorded_without_a_text(memor
     ]
     assert "secretsource" not in "".join(lines)
     assert "seal" not in "".join(lines)
+
+
+async def test_a_key_that_may_add_has_ids_apart_from_those_of_an_agent_of_its_name() -> None:
+    given = DocumentInput("text", "documentation", "s", "docs/a.md")
+    added = Submission(given).added_by("alicia").document
+    bounds = Bounds(agents=("alicia",))
+    alicias = replace(given, metadata=Metadata(agent="alicia"))
+    ids = [document_id(each) for each in (given, added, bounds.stamped(alicias), bounds.stamped(added))]
+    assert len(set(ids)) == 4
 
 
 async def test_a_key_that_may_add_takes_nothing_of_others_away(memory: Memory) -> None:

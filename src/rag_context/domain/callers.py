@@ -74,11 +74,8 @@ class Bounds:
             if len(self.tags) > 1:
                 raise _missing("metadata.tags", self.tags)
             metadata = replace(metadata, tags=_with(metadata.tags, self.tags[0]))
-        return replace(
-            document,
-            metadata=metadata,
-            id_space="\0".join((document.id_space, *(self.agents or self.tags))).strip("\0"),
-        )
+        own = (document.id_space,) if document.id_space else ()  # of a key that may only add
+        return replace(document, metadata=metadata, id_space="\0".join((*own, *(self.agents or self.tags))))
 
 
 def _with(tags: tuple[str, ...], tag: str) -> tuple[str, ...]:

@@ -145,7 +145,10 @@ class TwoStoreWriter:
 
     async def _require_own_vectors(self) -> None:
         """Check that an index without a model, which has no vectors, finds none. Raises: ForeignDataError."""
-        if await self._registry.recorded_model() is None and (count := await self._in_background.count()):
+        if await self._registry.recorded_model() is not None or not (count := await self._in_background.count()):
+            return
+        # Read again: another server of this index may have bound the model and stored vectors between the two.
+        if await self._registry.recorded_model() is None:
             raise ForeignDataError(
                 "vectors",
                 f"There are {counted(count, 'vector')} of another index in the vector store. Nothing was changed: give "

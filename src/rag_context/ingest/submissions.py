@@ -89,7 +89,7 @@ class Submission:
         """The same document under an id of the key's own, so that it takes no other's place. Raises: ForbiddenError."""
         if self.revision.supersedes or self.revision.is_forced:
             raise ForbiddenError("This API key may add, but not change or delete: `supersedes` and `force` do")
-        return replace(self, document=replace(self.document, id_space=key))
+        return replace(self, document=replace(self.document, id_space=f"\0{key}"))  # no agent or tag begins so
 
 
 @dataclass(frozen=True, slots=True)
