@@ -254,7 +254,6 @@ class IssueKind(StrEnum):
     NO_MODEL = "no-model"
     STALE_TERMS = "stale-terms"
     TEXT_INDEX = "text-index"
-    STATISTICS = "statistics"
 
 
 COUNTERS = ("documents", "pending", "chunks", "vectors", "terms")

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from rag_context.domain.documents import microseconds, moment
-from rag_context.domain.reports import QUERY_CHARS, ErrorRecord, SearchRecord
+from rag_context.domain.reports import QUERY_CHARS, ErrorRecord, SearchRecord, Sums
 from rag_context.errors import BackendError
 from rag_context.resilience.deadline import ended
 
@@ -62,6 +62,16 @@ def last_row(searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) ->
         return "searches", {name: row[name] for name in ("timestamp", "request_id", "query", "latency_ms")}
     row = dict(zip(ERROR_COLUMNS, error_row(errors[-1]), strict=True))
     return "errors", {name: row[name] for name in ("timestamp", "level", "component", "operation", "message")}
+
+
+def summed(rows: Iterable[Sequence[Any]], latency_of: Callable[[Any], float]) -> dict[int, Sums]:
+    """Sums by slice; a row has slice, latency as the store groups by it, queries, latencies, fallbacks, cache hits."""
+    sums: dict[int, Sums] = {}
+    for slice_, latency, queries, latency_ms, fallbacks, cache_hits in rows:
+        part = sums.setdefault(slice_, Sums())
+        part.add(queries, latency_ms, fallbacks, cache_hits)
+        part.latencies[latency_of(latency)] += queries
+    return sums
 
 
 class RetrievalCounts:

@@ -1,8 +1,8 @@
 """The record of a chunk: its text, its terms with their counts, and the fields of its document that filters use.
 
 Records carry the `revision` of the write that made them, and count as the document's chunks while its own record names
-that revision: one change of one record replaces all of them at once. Other programs, and earlier versions, keep chunks
-in documents' own records.
+that revision: one change of one record replaces all of them at once. Other programs keep chunks in documents' own
+records.
 """
 
 from collections import Counter
@@ -54,7 +54,7 @@ _FILTERED_METADATA = (*map(wire_name, FILTERED), "agent", "tags")
 
 
 OTHER_LAYOUT = {"revision": None}
-"""The query for records that contain their chunks: other programs', and those of earlier versions."""
+"""The query for records that contain their chunks: other programs'."""
 
 _OUTLINE_WITHOUT_CHUNKS = {"contentType": 1, "thread": 1, "tenant": 1, "sequence": 1, "status": 1, "revision": 1}
 
@@ -188,7 +188,6 @@ async def _other_passages(chunk_ids: Sequence[str], documents: Collection) -> di
     stages: list[Entry] = [
         {"$match": {**with_chunks(chunk_ids), **OTHER_LAYOUT}},
         {"$set": {"chunks": selected, "content": {"$cond": [is_cut, None, "$content"]}}},
-        {"$unset": ["terms", "occurrences", "lengths"]},
     ]
     return {
         chunk.id: passage_of(entry, chunk)

@@ -25,7 +25,7 @@ OURS = {"status": {"$in": [PENDING, INDEXED]}}
 """Lets through what this package wrote; other programs' records have no status."""
 THEIRS = {"status": {"$nin": [PENDING, INDEXED]}}
 
-WITHOUT_TEXTS = {"content": 0, "chunks": 0, "terms": 0, "occurrences": 0, "lengths": 0}
+WITHOUT_TEXTS = {"content": 0, "chunks": 0}
 SIZE = {"status": 1, "chunkCount": 1, "termCount": 1, "revision": 1, "tenant": 1}
 TIMES = {"timestamp": 1, "timestampMicros": 1, "occurredAt": 1, "occurredAtMicros": 1}
 STATE = {"contentHash": 1, "status": 1, "chunks.chunkId": 1, "origin": 1, **TIMES}
@@ -105,10 +105,7 @@ def document_of(entry: Entry) -> documents.Document:
 
 
 def chunks_of(entry: Entry) -> list[documents.Chunk]:
-    """The chunks that stand in a document's own record, as other programs and earlier versions keep them.
-
-    All of a content that was not cut is one.
-    """
+    """The chunks that stand in another program's own record; all of a content that was not cut is one."""
     found = _pieces(entry)
     if not found and not is_ours(entry):
         found = [{"chunkId": str(entry["_id"]), "text": _text(entry, "content")}]

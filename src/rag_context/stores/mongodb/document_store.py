@@ -89,8 +89,7 @@ class MongoDocuments(MongoRegistry):
             return await read_neighbours(chunk_ids, self._mongo)
 
     async def get(self, document_id: str) -> Document | None:
-        without = {name: 0 for name in WITHOUT_TEXTS if name != "content"}
-        entry = await self._one(document_id, without)
+        entry = await self._one(document_id, {"chunks": 0})
         return None if entry is None else document_of(entry)
 
     async def stored(self, document_id: str) -> Stored | None:
@@ -309,11 +308,7 @@ class MongoDocuments(MongoRegistry):
         async def show(change: MongoChange) -> tuple[bool, Entry | None]:
             # Changes are numbered in order, so `sequence` sorts documents by age.
             on_insert = {"sequence": change.number, "retrievalStats": {"queryCount": 0}}
-            update = {
-                "$set": fields,
-                "$setOnInsert": on_insert,
-                "$unset": {"terms": "", "occurrences": "", "lengths": ""},
-            }
+            update = {"$set": fields, "$setOnInsert": on_insert}
             before = await _repeated(
                 lambda: self._written.find_one_and_update(query, update, projection=SIZE, upsert=not version)
             )

@@ -82,7 +82,6 @@ async def open_mongodb(
     finally:
         # The rounds first: they would create indexes and remove leftovers over connections that are being closed.
         await ended(rounds)
-        await revisions.close()
         await state.close()
         await document_store.close()
         await indexes.close()
@@ -110,7 +109,6 @@ class MongoMaintenance:
             self._indexes.ensure_soon()  # which takes long where there are many documents already
             self._ensured_at = now_s
             await self._revisions.sweep()
-            self._revisions.migrate_soon()
         if self._is_off(seen, now_s) and await self._state.correct(seen, await self._state.count_by_tenant()):
             logger.info("the counters of the index were counted again")
         if seen.totals != self._shown and now_s - self._shown_at >= PROGRESS_S:

@@ -15,12 +15,10 @@ from pymongo.write_concern import WriteConcern
 
 from rag_context.domain.documents import Chunk, Document
 from rag_context.errors import BackendError, BackendTimeoutError
-from rag_context.resilience.deadline import ended
 from rag_context.stores.mongodb.chunk_records import chunk_of, of_document, read_chunks, records_of
-from rag_context.stores.mongodb.document_records import OURS, SIZE, Entry, chunks_entry, chunks_of, entry_of
+from rag_context.stores.mongodb.document_records import SIZE, Entry, chunks_entry, entry_of
 from rag_context.stores.mongodb.index_state import MongoChange, MongoIndexState
 from rag_context.stores.mongodb.mongo import COMPONENT, Mongo
-from rag_context.stores.server_stores import log_failure
 
 LONGEST_WRITE_S = 300.0
 """A write that stores chunks for longer is cancelled, before a sweep may treat its chunks as leftovers."""
@@ -28,12 +26,7 @@ LONGEST_WRITE_S = 300.0
 ABANDONED_S = 900.0
 """A note that this process has seen for so long is of an interrupted write."""
 
-LAYOUT = 2
-"""Raised whenever records are kept in another form; an index of an earlier one is rewritten at the start."""
-
 _BATCH = 100
-_AT_ONCE = 20
-_STATE_ID = "index"
 _NOTE = "write:"
 _SWIFTLY = WriteConcern(w=1)
 """For notes: one that is lost with its server leaves records that are never read."""
@@ -48,7 +41,6 @@ class Revisions:
         self._clock = clock
         self._notes = self._mongo.state.with_options(write_concern=_SWIFTLY)
         self._noticed: dict[str, float] = {}
-        self._migrating: asyncio.Task[None] | None = None
 
     async def store(self, document: Document, chunks: Sequence[Chunk]) -> Entry:
         """Store the chunks of a document, still invisible; returns the record that makes them visible."""
@@ -76,21 +68,17 @@ class Revisions:
         await self._finish(name, document_id, None if before is None else before.get("revision"))
 
     async def rewrite(self, entry: Entry) -> bool:
-        """Analyse the chunks of a document (its whole record, of any layout) again; False if it changed meanwhile."""
+        """Analyse the chunks of a document (its whole record) again; False if it changed meanwhile."""
         async with self._mongo.reached():
-            if "revision" in entry:
-                chunks = [chunk_of(each) for each in await read_chunks(entry, self._mongo.chunks)]
-            else:
-                chunks = chunks_of(entry)
+            chunks = [chunk_of(each) for each in await read_chunks(entry, self._mongo.chunks)]
         fresh = {**entry, **chunks_entry(chunks, uuid4().hex)}
         await self._store(fresh, chunks)
         # Only the version that was read: a newer one came with chunks of its own.
-        version = {"_id": entry["_id"], "contentHash": entry["contentHash"], "revision": entry.get("revision")}
+        version = {"_id": entry["_id"], "contentHash": entry["contentHash"], "revision": entry["revision"]}
         changed = {name: fresh[name] for name in (*chunks_entry([], ""), "termCount")}
-        update = {"$set": changed, "$unset": {"terms": "", "occurrences": "", "lengths": ""}}
 
         async def replace(change: MongoChange) -> Entry | None:
-            before = await self._mongo.documents.find_one_and_update(version, update, projection=SIZE)
+            before = await self._mongo.documents.find_one_and_update(version, {"$set": changed}, projection=SIZE)
             if before is not None:
                 change.replaced(before, {**before, **changed})
             return before
@@ -101,36 +89,6 @@ class Revisions:
         else:
             await self.replaced(fresh, before)
         return before is not None
-
-    async def migrate(self) -> None:
-        """Rewrite what earlier versions stored, once per index. Until then the text index alone finds it."""
-        async with self._mongo.reached():
-            state = await self._mongo.state.find_one({"_id": _STATE_ID}, {"layout": 1})
-        if state is None or state.get("layout") == LAYOUT:
-            return
-        after, rewritten = "", 0
-        while batch := await self._of_earlier_layout(after):
-            for entry in batch:
-                rewritten += await self.rewrite(entry)
-            after = batch[-1]["_id"]
-        async with self._mongo.reached():
-            await self._mongo.state.update_one({"_id": _STATE_ID}, {"$set": {"layout": LAYOUT}})
-        if rewritten:
-            logger.info("%d documents of an earlier version were stored in the present form", rewritten)
-
-    def migrate_soon(self) -> None:
-        """As `migrate`, in the background and once per process; after a failure the next call continues."""
-        done = self._migrating is not None and self._migrating.done()
-        if self._migrating is None or (done and (self._migrating.cancelled() or self._migrating.exception())):
-            self._migrating = asyncio.create_task(self.migrate(), name="mongodb migration")
-            self._migrating.add_done_callback(
-                log_failure("documents of an earlier version were not all rewritten yet", logging.WARNING)
-            )
-
-    async def close(self) -> None:
-        """Cancel the migration; it continues with the next start."""
-        if self._migrating is not None:
-            await ended(self._migrating)
 
     async def sweep(self) -> None:
         """Remove the leftovers of interrupted writes."""
@@ -192,8 +150,3 @@ class Revisions:
                 await self._notes.delete_one({"_id": f"{_NOTE}{name}"})
         except BackendError as error:
             logger.warning("replaced chunks could not be removed yet, and are removed later: %s", error)
-
-    async def _of_earlier_layout(self, after: str) -> list[Entry]:
-        query = {**OURS, "revision": None, "_id": {"$gt": after}}
-        async with self._mongo.reached():
-            return await self._mongo.documents.find(query).sort("_id").limit(_AT_ONCE).to_list()

@@ -67,17 +67,14 @@ class PostgresMetrics:
     async def summarise(self, since: datetime, until: datetime, buckets: int) -> reports.SearchSummary:
         slices = reports.Slices(microseconds(since), microseconds(until), max(buckets, 1))
         counts: dict[str, dict[Any, int]] = {name: {} for name in reports.COUNTED}
-        sums: dict[int, reports.Sums] = {}
         if slices.end <= slices.start:
-            return reports.summary(sums, counts, slices, 0)
+            return reports.summary({}, counts, slices, 0)
         span = (slices.start, slices.end)
         row = await self._database.fetchrow(_AT_MOST, *span, reports.EXACT_RECORDS)
         is_exact = row is not None and row[0] < reports.EXACT_RECORDS
         statement = _SUMS.format(fallback=search_statistics.FALLBACK, latency="latency_ms" if is_exact else _BIN)
-        for each in await self._database.fetch(statement, *span, slices.count):
-            part = sums.setdefault(each["slice"], reports.Sums())
-            part.add(each["queries"], each["latency_ms"], each["fallbacks"], each["cache_hits"])
-            part.latencies[each["latency"] if is_exact else reports.middle(int(each["latency"]))] += each["queries"]
+        rows = await self._database.fetch(statement, *span, slices.count)
+        sums = search_statistics.summed(rows, float if is_exact else lambda number: reports.middle(int(number)))
         for each in await self._database.fetch(_COUNTED, *span):
             # `grouping` has a bit for each column that the row is not grouped by, the last one's the lowest.
             name = reports.COUNTED[-(~each["grouped"] & (1 << len(reports.COUNTED)) - 1).bit_length()]
