@@ -7,8 +7,8 @@ import pytest
 
 from rag_context.api.operations.memory import DELETE
 from rag_context.cli.console import safe
-from rag_context.cli.memory_commands import request_of, shown_source, snippet, source_filter
 from rag_context.cli.operation_options import Fields, parse_time, read_typed
+from rag_context.cli.search_command import request_of, shown_source, snippet, source_filter
 from rag_context.errors import InvalidInputError
 from rag_context.settings import Settings
 

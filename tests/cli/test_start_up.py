@@ -53,14 +53,14 @@ def test_the_version_loads_nothing() -> None:
 
 
 def test_the_list_of_commands_loads_none_of_them() -> None:
-    names = ("rag_context.cli.memory_commands", "rag_context.cli.console", "pydantic", "numpy")
+    names = ("rag_context.cli.search_command", "rag_context.cli.console", "pydantic", "numpy")
 
     assert modules_of(["--help"], *names) == []
 
 
 def test_a_command_loads_no_other_commands() -> None:
     commands = (
-        "rag_context.cli.memory_commands",
+        "rag_context.cli.search_command",
         "rag_context.cli.serve",
         "rag_context.cli.maintenance_commands",
         "rag_context.wiring",
@@ -68,7 +68,7 @@ def test_a_command_loads_no_other_commands() -> None:
         "pathspec",
     )
 
-    assert modules_of(["search", "--help"], *commands, "numpy") == ["rag_context.cli.memory_commands"]
+    assert modules_of(["search", "--help"], *commands, "numpy") == ["rag_context.cli.search_command"]
 
 
 def test_a_search_through_a_server_loads_no_terminal_no_http2_and_no_index(commands: Commands) -> None:

@@ -6,8 +6,8 @@ from pydantic import Field
 
 from rag_context.api import wire
 from rag_context.api.index import CONTENT_CHARS, IndexResponse
-from rag_context.api.stored_documents import MANY, DocumentId
-from rag_context.api.wire import about, whole
+from rag_context.api.stored_documents import MANY
+from rag_context.api.wire import DocumentId, about, whole
 
 REASON_CHARS = 1000
 CONTAINED_CHARS = 1000

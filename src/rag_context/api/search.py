@@ -7,8 +7,16 @@ from typing import Annotated, ClassVar, Literal, Protocol
 from pydantic import Field
 
 from rag_context.api import wire
-from rag_context.api.stored_documents import DocumentId
-from rag_context.api.wire import Identifier, ReturnedMetadata, WireRequest, WireResponse, about, present, whole
+from rag_context.api.wire import (
+    DocumentId,
+    Identifier,
+    ReturnedMetadata,
+    WireRequest,
+    WireResponse,
+    about,
+    present,
+    whole,
+)
 from rag_context.domain.documents import FILTERED
 from rag_context.errors import RagContextError
 

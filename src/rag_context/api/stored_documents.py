@@ -6,11 +6,10 @@ from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 
 from rag_context.api import wire
-from rag_context.api.wire import about, present, whole
+from rag_context.api.wire import DocumentId, about, present, whole
 from rag_context.domain.documents import FILTERED, Cursor
 from rag_context.errors import FieldError, InvalidInputError
 
-DocumentId = Annotated[wire.Identifier, about("The document's id, as searches and lists return it")]
 Readiness = Annotated[Literal["indexed", "pending"], about("pending: keyword search finds it, its vectors follow")]
 
 

@@ -275,6 +275,7 @@ UtcTime = Annotated[datetime, AfterValidator(_utc)]
 
 Identifier = Annotated[str, Field(min_length=1, max_length=IDENTIFIER_CHARS, pattern=PLAIN_PATTERN)]
 Label = Annotated[str, Field(max_length=IDENTIFIER_CHARS, pattern=PLAIN_PATTERN)]
+DocumentId = Annotated[Identifier, about("The document's id, as searches and lists return it")]
 Tag = Annotated[str, Field(min_length=1, max_length=TAG_CHARS, pattern=PLAIN_PATTERN)]
 AllTags = Annotated[list[Tag] | None, about("Only documents that carry all of these tags", max_length=MAX_TAGS)]
 Agents = Annotated[list[Identifier] | None, about("Only what one of these agents produced", max_length=MAX_TAGS)]

@@ -35,7 +35,7 @@ _COMMANDS = {
     "import-history": "history_commands:import_history",
     "remember": "verbs:remember",
     "recall": "verbs:recall",
-    "search": "memory_commands:search",
+    "search": "search_command:search",
     "get": "memory_commands:get",
     "list": "memory_commands:list_documents",
     "similar": "memory_commands:similar",

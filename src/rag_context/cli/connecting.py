@@ -13,24 +13,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from rag_context import errors
-from rag_context.api.index import BulkLine
-from rag_context.api.maintenance import HealthRequest, ReindexRequest
 from rag_context.api.operations import Operation, Request, Response
-from rag_context.api.operations.memory import DELETE, HEALTH, LIST, REINDEX
-from rag_context.api.stored_documents import DeleteRequest
 from rag_context.cli.console import safe
 from rag_context.cli.server_transport import ServerTransport
 from rag_context.client import errors as client_errors
 from rag_context.client.address import Address, announced_address
 from rag_context.client.async_http import AsyncHttp, AsyncTransport
-from rag_context.client.call import DEFAULT_CONNECTION, Batch, Call, call_of, missing, request_id_of, route_call
-from rag_context.files.target import OnReceipt, listed_below
+from rag_context.client.call import DEFAULT_CONNECTION, Call, call_of, request_id_of, route_call
 from rag_context.settings import Loaded
 from rag_context.settings.keys import location_of
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what other methods than `run` need is imported there: most commands call no other
+    from rag_context.api.index import BulkLine
     from rag_context.api.operations.routes import Route
     from rag_context.cli.local_connection import InProcess
+    from rag_context.files.target import OnReceipt
 
 Answer = TypeVar("Answer")
 _Wait: TypeAlias = Callable[[], Awaitable[bool]]
@@ -38,7 +35,6 @@ _Wait: TypeAlias = Callable[[], Awaitable[bool]]
 _TIMEOUT_S = 60.0
 _BULK_TIMEOUT_S = 300.0
 _COLLECTIONS_TIMEOUT_S = 150.0
-_STATUS = ReindexRequest(status_only=True)
 
 Connection: TypeAlias = "Remote | InProcess"
 """What does the work of a command. All its methods raise `RagContextError` only."""
@@ -70,7 +66,11 @@ class Remote:
 
         One large document may take longer than that; health says when it takes too long.
         """
-        total = left = (await self.run(REINDEX, _STATUS)).pending
+        from rag_context.api.maintenance import HealthRequest, ReindexRequest  # noqa: PLC0415
+        from rag_context.api.operations.memory import HEALTH, REINDEX  # noqa: PLC0415
+
+        status = ReindexRequest(status_only=True)
+        total = left = (await self.run(REINDEX, status)).pending
         moved_at = time.monotonic()
         while left:
             if time.monotonic() - moved_at >= self._stalled_s:
@@ -79,13 +79,15 @@ class Remote:
                 moved_at = time.monotonic()
             on_progress(total - left, total)
             await asyncio.sleep(self._poll_every_s)
-            now = (await self.run(REINDEX, _STATUS)).pending
+            now = (await self.run(REINDEX, status)).pending
             if now < left:
                 moved_at = time.monotonic()
             total, left = max(total, now), now
         return left
 
-    async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
+    async def bulk(self, lines: "Sequence[BulkLine]", on_receipt: "OnReceipt") -> None:
+        from rag_context.client.batch import Batch  # noqa: PLC0415
+
         batch = Batch(1, on_receipt=on_receipt)
         for line in lines:
             batch.add(line)
@@ -95,12 +97,19 @@ class Remote:
             raise failure_of(error, self.place) from error
 
     async def missing(self, versions: Mapping[str, str]) -> Collection[str]:
+        from rag_context.client.batch import missing  # noqa: PLC0415
+
         return (await self._send(missing(versions))).missing
 
     async def remove(self, document_id: str) -> None:
-        await self.run(DELETE, DeleteRequest(document_id=document_id))
+        from rag_context.api.operations.memory import DELETE  # noqa: PLC0415
+
+        await self.run(DELETE, DELETE.request(document_id=document_id))
 
     def sources(self, prefix: str) -> AsyncIterator[tuple[str, str]]:
+        from rag_context.api.operations.memory import LIST  # noqa: PLC0415
+        from rag_context.files.target import listed_below  # noqa: PLC0415
+
         return listed_below(prefix, partial(self.run, LIST))
 
     async def _send(self, call: Call[Answer]) -> Answer:

@@ -14,9 +14,10 @@ from rag_context.api.search import MAX_LIMIT, SearchRequest, SearchResponse
 from rag_context.api.verbs import Kind, kept, recalled, remembered
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import open_connection
-from rag_context.cli.memory_commands import print_readable, request_of
+from rag_context.cli.memory_commands import print_readable
 from rag_context.cli.operation_options import Fields, with_fields
 from rag_context.cli.options import Options, option, with_options
+from rag_context.cli.search_command import request_of
 from rag_context.errors import InvalidInputError
 from rag_context.settings import Loaded
 

@@ -17,7 +17,8 @@ from rag_context.api.verbs import Kind, kept, recalled, remembered
 from rag_context.client.address import address_of
 from rag_context.client.async_collections import AsyncCollections
 from rag_context.client.async_http import AsyncHttp, AsyncTransport
-from rag_context.client.call import BULK, AsyncDocuments, Batch, Call, async_each, call_of, request_id_of, tool_call
+from rag_context.client.batch import AsyncDocuments, Batch, async_each
+from rag_context.client.call import BULK, Call, call_of, request_id_of, tool_call
 from rag_context.client.parameters import (
     Filters,
     ForgetOptions,

@@ -5,15 +5,18 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from secrets import token_hex
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import httpx2
 
 from rag_context.client.address import CHALLENGE, FIND_TIMEOUT_S, Address, Announcement
-from rag_context.client.call import BULK, NDJSON, Batch, Call, headers_of
+from rag_context.client.call import BULK, NDJSON, Call, headers_of
 from rag_context.client.errors import ServerUnreachableError
 from rag_context.client.replies import Body, answer_of, error_of, no_answer, unreachable, unreadable
 from rag_context.errors import ConfigurationError
+
+if TYPE_CHECKING:  # a command that only searches does without the models of documents
+    from rag_context.client.batch import Batch
 
 Answer = TypeVar("Answer")
 
@@ -37,7 +40,7 @@ class AsyncTransport(Protocol):
 
     async def send(self, call: Call[Answer], request_id: str) -> Answer: ...
 
-    async def send_batch(self, batch: Batch, request_id: str) -> None:
+    async def send_batch(self, batch: "Batch", request_id: str) -> None:
         """Send the documents that have no receipt yet; what has a receipt is safe."""
         ...
 
@@ -94,7 +97,7 @@ class AsyncHttp:
                 body.take(part)
         return answer_of(call, body, request_id)
 
-    async def send_batch(self, batch: Batch, request_id: str, timeout_s: float | None = None) -> None:
+    async def send_batch(self, batch: "Batch", request_id: str, timeout_s: float | None = None) -> None:
         if not batch.unanswered:
             return
         headers = {**headers_of(BULK, request_id, self._address.key), **NDJSON}

@@ -18,7 +18,7 @@ from rag_context.client.address import address_of
 from rag_context.client.async_client import TIMEOUT_S, AsyncClient
 from rag_context.client.async_collections import AsyncCollections
 from rag_context.client.async_http import AsyncHttp
-from rag_context.client.call import Documents
+from rag_context.client.batch import Documents
 from rag_context.client.repeats import Retries
 
 Answer = TypeVar("Answer")

@@ -9,7 +9,8 @@ from rag_context.api.handlers import CallContext
 from rag_context.api.index import BulkLine, VersionsRequest
 from rag_context.api.parsing import ErrorResponse, read_json
 from rag_context.api.wire import Vocabulary, WireResponse
-from rag_context.client.call import Batch, Call
+from rag_context.client.batch import Batch
+from rag_context.client.call import Call
 from rag_context.client.errors import ClientError
 from rag_context.client.replies import failed
 from rag_context.errors import FieldError

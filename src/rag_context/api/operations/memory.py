@@ -5,8 +5,8 @@ from functools import partial
 from rag_context.api import changes, maintenance, review, stored_documents
 from rag_context.api.index import IndexFilesRequest, IndexFilesResponse, IndexRequest, IndexResponse
 from rag_context.api.maintenance import InjectionsRequest, InjectionsResponse
-from rag_context.api.operations import Access, Operation, Reach
-from rag_context.api.search import FetchRequest, FetchResponse, FindRequest, FindResponse, SearchRequest, SearchResponse
+from rag_context.api.operations import Access, Operation, Reach, search
+from rag_context.api.search import FetchRequest, FetchResponse, FindRequest, FindResponse
 from rag_context.api.toolsets import Toolset
 
 _changing = partial(Operation, access=Access.WRITE, read_only=False)
@@ -17,22 +17,7 @@ _repairing = partial(Operation, access=Access.WRITE, read_only=False, toolset=To
 _AN_ID = "7c9e6679-7425-50de-944b-e07fc1f90ae7"
 _ANOTHER_ID = "0f8fad5b-d9cb-569f-a165-70867728950e"
 
-SEARCH = _on_documents(
-    name="rag_context_search",
-    title="Search context",
-    description=(
-        "Search earlier chats, decisions, code and documentation for the passages that answer a question. Call "
-        "it before you rely on memory: something may have been decided, tried or written before. Ask in plain "
-        'words or with exact names and error codes; name a time if you know it ("last week", "in March"). A filter '
-        "excludes documents: use one only if you mean it. rag_context_get returns the whole document of a passage."
-    ),
-    request=SearchRequest,
-    response=SearchResponse,
-    command="search",
-    omitted={"cli.strict": "the exit status says that nothing could be searched"},
-    method="search",
-    example={"query": "mongodb retry logic", "limit": 3, "category": "architecture", "agent": "orchestrator"},
-)
+SEARCH = search.SEARCH
 
 INDEX = _on_documents(
     access=Access.ADD,
