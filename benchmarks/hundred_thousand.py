@@ -16,7 +16,7 @@ from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendStartingError
 from rag_context.evaluation.measures import percentile
 from rag_context.ports.writing import IndexWriter, ModelRegistry, Version
-from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
+from rag_context.stores.sqlite.embedded import FILE_NAME, SqliteStore, open_database
 
 CHUNKS = 100_000
 PER_DOCUMENT = 10

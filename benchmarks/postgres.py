@@ -27,7 +27,7 @@ from rag_context.search.query import Level, Query
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.stores.postgres.connection import Connection
 from rag_context.stores.postgres.vector_search import INDEXED_FROM
-from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
+from rag_context.stores.sqlite.embedded import FILE_NAME, SqliteStore, open_database
 
 CHUNKS = 10_000
 LARGE = 100_000

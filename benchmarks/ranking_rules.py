@@ -37,7 +37,7 @@ from rag_context.errors import BackendStartingError
 from rag_context.search.chain import SearchChain
 from rag_context.search.query import Level, Query
 from rag_context.search.question_rules import with_windows
-from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
+from rag_context.stores.sqlite.embedded import FILE_NAME, SqliteStore, open_database
 from rag_context.transfer.lines import IndexedDocument, document_line
 
 QUESTIONS = 200

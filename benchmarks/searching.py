@@ -20,7 +20,7 @@ from rag_context.resilience.dependency import Breaker, Dependency, constant_cool
 from rag_context.search.chain import SearchChain
 from rag_context.search.retrievers import Backends
 from rag_context.stores.postgres import PostgresStore
-from rag_context.stores.sqlite import SqliteStore
+from rag_context.stores.sqlite.embedded import SqliteStore
 from rag_context.testing import FakeEmbedder
 
 QUESTIONS = 400

@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.figures import Figure
 from rag_context.domain.reports import SearchRecord
 from rag_context.memory.telemetry import TIME_RANGES
-from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
+from rag_context.stores.sqlite.embedded import FILE_NAME, SqliteStore, open_database
 
 SEARCHES = 1_000_000
 AT_ONCE = 5_000

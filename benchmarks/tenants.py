@@ -22,7 +22,7 @@ from rag_context.domain.vectors import Vector
 from rag_context.ports.writing import Version
 from rag_context.search.chain import SearchChain
 from rag_context.search.query import Level, Mode, Query
-from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
+from rag_context.stores.sqlite.embedded import FILE_NAME, SqliteStore, open_database
 
 TENANTS = 200
 PER_DOCUMENT = 10

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from rag_context.collections.registry import ProviderKind
 from rag_context.ports.provider import Provider
 from rag_context.stores.qdrant.qdrant_api import Transport
-from rag_context.stores.sqlite import FILE_NAME
 from rag_context.stores.sqlite.collections import open_collections
+from rag_context.stores.sqlite.embedded import FILE_NAME
 from tests.collections.isolated_providers import chroma_collections, postgres_collections, qdrant_collections
 from tests.collections.memory_collections import MemoryCollections
 from tests.servers.chroma import chroma_server

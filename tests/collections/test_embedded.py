@@ -26,9 +26,9 @@ from rag_context.errors import (
     NotFoundError,
 )
 from rag_context.ports.provider import Collection, Entry, Provider
-from rag_context.stores.sqlite import FILE_NAME, begin_empty, open_database
 from rag_context.stores.sqlite.collection_view import FieldColumn
 from rag_context.stores.sqlite.collections import REMEMBERED_DELETIONS, SqliteCollections, open_collections
+from rag_context.stores.sqlite.embedded import FILE_NAME, begin_empty, open_database
 from rag_context.stores.sqlite.loaded_collections import AT_ONCE, IDLE_S, LoadedCollection, LoadedCollections
 from rag_context.stores.sqlite.memory.vector_scan import BLOCK_ROWS
 from rag_context.testing.fakes import FrozenClock

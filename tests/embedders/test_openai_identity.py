@@ -14,7 +14,7 @@ from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
 from rag_context.memory.bound_embedder import BoundEmbedder
 from rag_context.ports.writing import Version
-from rag_context.stores.sqlite import SqliteStore, open_database
+from rag_context.stores.sqlite.embedded import SqliteStore, open_database
 from tests.embedders.remote_embedder import embedder_over
 from tests.servers.embedding_stub import Behaviour, EmbeddingStub, Wire, embedding_stub, reply, vector
 from tests.stores.builders import chunks_of, document

@@ -27,7 +27,7 @@ from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.memory.mappers import bulk_receipt, document_input
 from rag_context.resilience.dependency import Dependency
 from rag_context.stores.machine_tables import SqliteFileManifest, open_file_manifest
-from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
+from rag_context.stores.sqlite.embedded import FILE_NAME, SqliteStore, open_database
 from rag_context.testing import FakeEmbedder
 
 from .index_target import IndexTarget

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rag_context.stores.sqlite import FILE_NAME, open_database
+from rag_context.stores.sqlite.embedded import FILE_NAME, open_database
 
 from .test_folder_sync_at_random import fresh
 

@@ -20,7 +20,7 @@ from rag_context.ingest.vector_generations import VectorStorage
 from rag_context.memory.bound_embedder import BoundEmbedder
 from rag_context.ports.writing import VectorWriter, Version
 from rag_context.resilience.dependency import Dependency
-from rag_context.stores.sqlite import open_documents
+from rag_context.stores.sqlite.embedded import open_documents
 from rag_context.testing import FakeEmbedder
 from rag_context.wiring.stores import DocumentBackend
 from tests.stores.opened import open_vectors

@@ -14,7 +14,7 @@ from rag_context.ingest.reconciliation import PAGE, Divergence, Reconciler, TwoS
 from rag_context.memory.index_maintenance import Audit, report
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import IndexAuditor, VectorWriter, Version
-from rag_context.stores.sqlite import open_auditor
+from rag_context.stores.sqlite.embedded import open_auditor
 from rag_context.testing import Fault, Faulty
 from tests.ingest.split_stores import SplitStores, chunks_of, document, opened
 

@@ -15,7 +15,7 @@ from rag_context.domain.documents import Document
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendError
 from rag_context.ports.writing import Version
-from rag_context.stores.sqlite import FILE_NAME, open_database
+from rag_context.stores.sqlite.embedded import FILE_NAME, open_database
 from tests.ingest.split_stores import SplitStores, chunks_of, document, opened
 
 SENTENCES = ("The wolf sleeps", "Nobody stirs", "A dragon wakes", "It is hungry")

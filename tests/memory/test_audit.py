@@ -17,7 +17,7 @@ from rag_context.memory.bound_embedder import BoundEmbedder
 from rag_context.memory.index_maintenance import ISSUE_TYPES, Audit, report
 from rag_context.ports.writing import IndexAuditor, Version
 from rag_context.resilience.dependency import Dependency
-from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_auditor, open_database
+from rag_context.stores.sqlite.embedded import FILE_NAME, SqliteStore, open_auditor, open_database
 from rag_context.testing import FakeEmbedder
 
 QUICK, FULL = Thoroughness

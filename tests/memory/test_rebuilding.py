@@ -18,7 +18,7 @@ from rag_context.memory.rebuilding import ABANDONED_S, LEASE_S, Rebuilding
 from rag_context.ports.models import Embedder
 from rag_context.ports.writing import Version
 from rag_context.resilience.dependency import Dependency
-from rag_context.stores.sqlite import SqliteStore, open_database
+from rag_context.stores.sqlite.embedded import SqliteStore, open_database
 from rag_context.stores.sqlite.vector_models import SqliteRebuilder
 from rag_context.testing import FakeEmbedder, Fault, Faulty, FrozenClock
 

@@ -18,7 +18,7 @@ from rag_context.memory.background_maintenance import SWEEP_TOGETHER, Background
 from rag_context.memory.bound_embedder import BoundEmbedder
 from rag_context.ports.writing import VectorWriter, Version
 from rag_context.resilience.dependency import Dependency
-from rag_context.stores.sqlite import open_documents
+from rag_context.stores.sqlite.embedded import open_documents
 from rag_context.testing import Fault, Faulty
 from rag_context.wiring.stores import DocumentBackend
 from tests.ingest.split_stores import SplitStores, chunks_of, document, opened

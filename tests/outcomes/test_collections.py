@@ -17,7 +17,7 @@ import httpx2
 import pytest
 
 from mcp import Client, StdioServerParameters
-from rag_context.stores.sqlite import FILE_NAME
+from rag_context.stores.sqlite.embedded import FILE_NAME
 from tests.end_to_end.process import COMMAND, Served, command, environment, served, wait_until
 from tests.servers.chroma import chroma_server
 from tests.servers.embedding_stub import EmbeddingStub

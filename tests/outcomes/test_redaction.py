@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rag_context.stores.sqlite import FILE_NAME
+from rag_context.stores.sqlite.embedded import FILE_NAME
 from tests.end_to_end.process import Served, command, served
 from tests.ingest.secret_shapes import SHAPES, named_secrets, written
 

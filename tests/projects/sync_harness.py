@@ -20,7 +20,7 @@ from rag_context.projects.document_lists import DocumentLists
 from rag_context.projects.project_documents import DocsFolder
 from rag_context.projects.sync import Synchroniser
 from rag_context.resilience.dependency import Dependency
-from rag_context.stores.sqlite import SqliteStore, open_database
+from rag_context.stores.sqlite.embedded import SqliteStore, open_database
 from rag_context.testing import FakeEmbedder, Faulty
 
 TENANT = Tenant("shop", "main", "0123456789abcdef")

@@ -130,20 +130,6 @@ async def test_a_disk_that_is_mounted_late_loses_nothing(harness: SyncHarness, s
     await projects.aclose()
 
 
-async def test_projects_without_a_record_are_adopted_where_the_index_is_this_machines(
-    harness: SyncHarness, shop: Path
-) -> None:
-    before = Projects(harness.indexer, harness.documents, watch=ManualWatch())
-    tenant = (await before.activate(str(shop))).tenant
-    await before.aclose()
-    shutil.rmtree(shop)
-    for adopts in (False, True):
-        projects = Projects(harness.indexer, harness.documents, watch=ManualWatch())
-        await Housekeeping(projects, HousekeepingRules(grace=GRACE, adopts=adopts)).check()
-        records = await projects.project_records.records()
-        assert [(each.tenant, each.root) for each in records] == ([(tenant, str(shop))] if adopts else [])
-
-
 @pytest.mark.parametrize("is_same_process", [True, False])
 async def test_what_is_forgotten_while_it_waits_is_not_followed_again(
     harness: SyncHarness, shop: Path, tmp_path: Path, is_same_process: bool

@@ -30,7 +30,7 @@ from rag_context.stores.postgres.candidates import PostgresCandidates
 from rag_context.stores.postgres.connection import PostgresDatabase
 from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.keywords import PostgresTexts
-from rag_context.stores.sqlite import SqliteStore, open_database
+from rag_context.stores.sqlite.embedded import SqliteStore, open_database
 from rag_context.testing import FakeEmbedder
 from tests.search.moved import MovedEmbedder
 from tests.servers.postgres import execute

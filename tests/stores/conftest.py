@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.stores.sqlite import FILE_NAME
+from rag_context.stores.sqlite.embedded import FILE_NAME
 from tests.servers.mongodb import mongodb_database
 from tests.servers.postgres import postgres_database
 from tests.stores.builders import Stores

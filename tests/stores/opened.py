@@ -21,7 +21,7 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.postgres import open_postgres
 from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
-from rag_context.stores.sqlite import FILE_NAME, open_database, open_documents, start_vectors
+from rag_context.stores.sqlite.embedded import FILE_NAME, open_database, open_documents, start_vectors
 from rag_context.stores.sqlite.split import SqliteVectorBackend
 from rag_context.wiring.stores import open_stores
 from tests.memory_stores import MemoryStore, MemoryTexts, MemoryVectors

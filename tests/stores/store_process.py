@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from rag_context.domain.search import Filter
-from rag_context.stores.sqlite import SqliteStore, open_database
+from rag_context.stores.sqlite.embedded import SqliteStore, open_database
 from tests.stores.builders import DIMENSION, axis, document, put
 
 

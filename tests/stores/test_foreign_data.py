@@ -17,7 +17,7 @@ from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendRejectedError, ForeignDataError
 from rag_context.stores.chroma import ChromaVectors, open_chroma
 from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
-from rag_context.stores.sqlite import start_vectors
+from rag_context.stores.sqlite.embedded import start_vectors
 from tests.servers.process import ServerProcess
 from tests.servers.qdrant import Endpoint
 from tests.stores.builders import DIMENSION, axis, chunks_of, document, unit_vectors

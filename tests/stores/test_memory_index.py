@@ -17,7 +17,7 @@ from rag_context.domain import text as domain_text
 from rag_context.domain.documents import DEFAULT_TENANT, Tenant
 from rag_context.domain.search import ChunkRef, Filter, Neighbours, VectorHit
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.stores.sqlite import SqliteStore, open_database
+from rag_context.stores.sqlite.embedded import SqliteStore, open_database
 from rag_context.stores.sqlite.memory import chunk_index, vector_scan
 from rag_context.stores.sqlite.memory import terms as postings
 from rag_context.stores.sqlite.memory.chunk_index import Change, MemoryIndex

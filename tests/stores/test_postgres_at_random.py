@@ -23,7 +23,7 @@ from rag_context.stores.postgres.documents import PostgresDocuments
 from rag_context.stores.postgres.keywords import PostgresTexts
 from rag_context.stores.postgres.state import IndexState
 from rag_context.stores.postgres.vector_search import PostgresVectors
-from rag_context.stores.sqlite import FILE_NAME, open_database
+from rag_context.stores.sqlite.embedded import FILE_NAME, open_database
 from rag_context.testing import FakeEmbedder
 from tests.ingest.split_stores import chunks_of, document
 from tests.ingest.test_split_stores_at_random import QUERIES, SENTENCES, Crash

@@ -12,7 +12,7 @@ from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendRejectedError
 from rag_context.ports.writing import Version
 from rag_context.stores.postgres import PostgresStore
-from rag_context.stores.sqlite import SqliteStore, open_database
+from rag_context.stores.sqlite.embedded import SqliteStore, open_database
 from tests.stores.builders import axis, chunks_of, document, unit_vectors
 
 OLD = EmbeddingModel("old", 16, "0" * 64, 254, Calibration(12.1, -4.01))

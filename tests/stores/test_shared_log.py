@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rag_context.errors import BackendUnavailableError
-from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.stores.sqlite.database_file import DatabaseFile
+from rag_context.stores.sqlite.embedded import SqliteStore, open_database
 from tests.stores.builders import axis, document, put
 
 

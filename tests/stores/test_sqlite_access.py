@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rag_context.errors import BackendTimeoutError, BackendUnavailableError, ConfigurationError, LostIndexError
-from rag_context.stores.sqlite import begin_empty, open_auditor, open_database
 from rag_context.stores.sqlite.database_file import DatabaseFile
+from rag_context.stores.sqlite.embedded import begin_empty, open_auditor, open_database
 from rag_context.stores.sqlite.faults import backend_error, is_fault
 from rag_context.stores.sqlite.mark import RETRY_S, IndexMark, IndexSize
 from rag_context.testing import FrozenClock

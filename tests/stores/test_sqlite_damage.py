@@ -12,7 +12,7 @@ import pytest
 
 from rag_context.domain.reports import IssueKind, Thoroughness
 from rag_context.errors import BackendDataError
-from rag_context.stores.sqlite import SqliteStore, open_auditor, open_database
+from rag_context.stores.sqlite.embedded import SqliteStore, open_auditor, open_database
 from tests.stores.builders import axis, document, put
 
 PAGE_BYTES = 8192

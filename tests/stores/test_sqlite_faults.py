@@ -19,8 +19,8 @@ from rag_context.errors import (
     BackendUnavailableError,
     ConfigurationError,
 )
-from rag_context.stores.sqlite import SqliteStore, begin_empty, open_database
 from rag_context.stores.sqlite.database_file import DatabaseFile
+from rag_context.stores.sqlite.embedded import SqliteStore, begin_empty, open_database
 from rag_context.stores.sqlite.migration import bring_up_to_date, file_problem
 from tests.stores.builders import NOON, Stores, axis, document, ids, minutes, put
 

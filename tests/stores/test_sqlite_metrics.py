@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rag_context.domain import reports
 from rag_context.domain.documents import microseconds
 from rag_context.domain.reports import SearchRecord, SearchSummary
-from rag_context.stores.sqlite import SqliteStore, open_database
+from rag_context.stores.sqlite.embedded import SqliteStore, open_database
 from tests.stores.builders import NOON, minutes
 from tests.stores.older_files import older_file
 from tests.stores.test_metrics_store import nearest_rank, record

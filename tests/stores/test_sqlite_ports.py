@@ -2,7 +2,7 @@
 
 from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore, VectorStore
 from rag_context.ports.writing import IndexWriter, ModelRegistry
-from rag_context.stores.sqlite import SqliteStore
+from rag_context.stores.sqlite.embedded import SqliteStore
 from tests.stores.builders import Stores
 
 

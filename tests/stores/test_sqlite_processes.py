@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from rag_context.domain.search import Filter
-from rag_context.stores.sqlite import open_database
+from rag_context.stores.sqlite.embedded import open_database
 from tests.stores.builders import axis, chunks_of, document, ids, put
 
 ROOT = Path(__file__).parents[2]

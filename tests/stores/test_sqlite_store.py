@@ -18,10 +18,10 @@ from rag_context.domain.reports import IssueKind, Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendStartingError
 from rag_context.ports.writing import Version
-from rag_context.stores.sqlite import open_database
 from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS, delete_document, forget_old_deletions
 from rag_context.stores.sqlite.database import READERS, Database
 from rag_context.stores.sqlite.database_file import checked_file
+from rag_context.stores.sqlite.embedded import open_database
 from rag_context.stores.sqlite.integrity import SqliteAuditor
 from rag_context.stores.sqlite.memory import following
 from rag_context.stores.sqlite.memory.chunk_index import Change, MemoryIndex

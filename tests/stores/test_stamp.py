@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rag_context.domain.documents import DEFAULT_TENANT
-from rag_context.stores.sqlite import FILE_NAME, open_database
+from rag_context.stores.sqlite.embedded import FILE_NAME, open_database
 from tests.stores.builders import axis, document, put
 
 

@@ -36,7 +36,7 @@ from rag_context.errors import BackendRejectedError, BackendUnavailableError, In
 from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.writing import IndexWriter, ModelRegistry, Version
 from rag_context.stores.postgres import PostgresStore
-from rag_context.stores.sqlite import open_database
+from rag_context.stores.sqlite.embedded import open_database
 from rag_context.testing import FakeEmbedder, Fault, Faulty
 from rag_context.transfer.exporter import TRIES, Exported, Exporter
 from rag_context.transfer.importer import AT_ONCE, Conflict, Imported, Importer, ImportOutcome, Lines

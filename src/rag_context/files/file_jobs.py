@@ -16,18 +16,8 @@ from rag_context.api.verbs import with_workspace
 from rag_context.api.wire import metadata_json
 from rag_context.domain.documents import DocumentInput, FileDocument, FileEntry, Origin, document_id
 from rag_context.errors import InvalidInputError
+from rag_context.files import file_reading
 from rag_context.files.commits import FileTimes
-from rag_context.files.file_reading import (
-    FileInput,
-    Found,
-    Labels,
-    LoadedFile,
-    Rejected,
-    converted_inputs,
-    load_file,
-    printable,
-    text_input,
-)
 from rag_context.files.formats.converter import Converter
 from rag_context.files.generated import Generated
 from rag_context.files.sending import Job, batched
@@ -45,7 +35,7 @@ _TWINS = 8
 class ReadingSettings:
     """How files are read and labelled. `key` identifies all settings that change the resulting documents."""
 
-    labels: Labels
+    labels: file_reading.Labels
     max_bytes: int
     key: bytes
     generated: Generated = field(default_factory=Generated)
@@ -53,7 +43,7 @@ class ReadingSettings:
     project_of: Callable[[Path], str | None] = lambda _folder: None
     """The tag of the project that the files of a folder belong to; none: they are general."""
 
-    def labels_of(self, path: Path) -> Labels:
+    def labels_of(self, path: Path) -> file_reading.Labels:
         labels = self.labels
         tags = with_workspace(labels.metadata.tags, self.project_of(path.parent))
         return replace(labels, metadata=replace(labels.metadata, tags=tuple(tags)))
@@ -63,14 +53,14 @@ class ReadingSettings:
 class Todo:
     """A file to read. `is_complete`: all documents of its last version are stored unchanged."""
 
-    found: Found
+    found: file_reading.Found
     entry: FileEntry | None
     is_complete: bool
 
 
 @dataclass(slots=True)
 class OpenFile:
-    loaded: LoadedFile
+    loaded: file_reading.LoadedFile
     entry: FileEntry | None
     twin: FileEntry | None
     sent: list[FileDocument] = field(default_factory=list)
@@ -148,7 +138,7 @@ class FileJobs:
             self._announce()
             yield batch
 
-    def reject(self, rejected: Rejected, entry: FileEntry | None = None) -> None:
+    def reject(self, rejected: file_reading.Rejected, entry: FileEntry | None = None) -> None:
         if entry is not None and not rejected.unknown:
             self.lost.append(entry)
         self._on_receipt(
@@ -164,25 +154,25 @@ class FileJobs:
     def _jobs(self, todo: Sequence[Todo]) -> Iterator[Job]:
         for each in todo:
             loaded = self._load(each.found)
-            if isinstance(loaded, Rejected):
+            if isinstance(loaded, file_reading.Rejected):
                 self._call_soon(partial(self.reject, loaded, each.entry))
             elif each.entry is not None and each.is_complete and loaded.digest == each.entry.digest:
                 self._call_soon(partial(self._record_unchanged, each.entry, loaded))
             else:
                 yield from self._documents(OpenFile(loaded, each.entry, self._twin(loaded)))
 
-    def _load(self, found: Found) -> LoadedFile | Rejected:
+    def _load(self, found: file_reading.Found) -> file_reading.LoadedFile | file_reading.Rejected:
         # Before it is opened: lock files and bundles can be very large.
         if not found.named and (reason := self._settings.generated.name(found.path)):
-            return Rejected(printable(found.path), reason, failed=False)
-        return load_file(found, max_bytes=self._settings.max_bytes)
+            return file_reading.Rejected(file_reading.printable(found.path), reason, failed=False)
+        return file_reading.load_file(found, max_bytes=self._settings.max_bytes)
 
-    def _record_unchanged(self, entry: FileEntry, loaded: LoadedFile) -> None:
+    def _record_unchanged(self, entry: FileEntry, loaded: file_reading.LoadedFile) -> None:
         # The same content with a new stamp: with that recorded, the next run need not read the file.
         self.finished.append(replace(entry, stamp=loaded.stamp, read_ns=loaded.read_ns))
         self.unchanged(entry)
 
-    def _twin(self, loaded: LoadedFile) -> FileEntry | None:
+    def _twin(self, loaded: file_reading.LoadedFile) -> FileEntry | None:
         """Another file that had the same content when it was read last."""
         path = loaded.path.as_posix()
         # A file of the same content: this one was renamed if the other is gone, else copied. Its vectors are reused.
@@ -191,8 +181,8 @@ class FileJobs:
 
     def _documents(self, file: OpenFile) -> Iterator[Job]:
         for item in self._inputs(file.loaded):
-            made = item if isinstance(item, Rejected) else self._line(item.document, file)
-            if isinstance(item, Rejected) or isinstance(made, Rejected):
+            made = item if isinstance(item, file_reading.Rejected) else self._line(item.document, file)
+            if isinstance(item, file_reading.Rejected) or isinstance(made, file_reading.Rejected):
                 self._call_soon(partial(self._reject_document, made, file))
                 continue
             file.sent.append(FileDocument(item.document.source, document_id(item.document)))
@@ -201,7 +191,7 @@ class FileJobs:
         # On the event loop, as the receipts: `kept`, `rejected` and `is_read` need no lock.
         self._call_soon(partial(self._read, file))
 
-    def _line(self, document: DocumentInput, file: OpenFile) -> BulkLine | Rejected:
+    def _line(self, document: DocumentInput, file: OpenFile) -> BulkLine | file_reading.Rejected:
         return bulk_line(document, like=file.former_ids(document.source), defer=self._defers(file))
 
     def _defers(self, file: OpenFile) -> bool:
@@ -211,14 +201,16 @@ class FileJobs:
         self._new += 1
         return self._new > EMBEDDED_AT_ONCE
 
-    def _inputs(self, loaded: LoadedFile) -> Iterator[FileInput | Rejected]:
+    def _inputs(self, loaded: file_reading.LoadedFile) -> Iterator[file_reading.FileInput | file_reading.Rejected]:
         labels = self._settings.labels_of(loaded.path)
         if loaded.format is None:
-            return iter([text_input(loaded, labels, self._settings.generated, self._times.of)])
-        found = converted_inputs(loaded, loaded.format, self._converter, labels, self._times.of)
-        return (self._from_elsewhere(item, loaded) if isinstance(item, FileInput) else item for item in found)
+            return iter([file_reading.text_input(loaded, labels, self._settings.generated, self._times.of)])
+        found = file_reading.converted_inputs(loaded, loaded.format, self._converter, labels, self._times.of)
+        return (
+            self._from_elsewhere(item, loaded) if isinstance(item, file_reading.FileInput) else item for item in found
+        )
 
-    def _from_elsewhere(self, item: FileInput, loaded: LoadedFile) -> FileInput:
+    def _from_elsewhere(self, item: file_reading.FileInput, loaded: file_reading.LoadedFile) -> file_reading.FileInput:
         """A conversation that came with a repository was recorded by another person, whatever it looks like."""
         if item.document.origin is not Origin.OWNER or not self._times.is_committed(loaded.path):
             return item
@@ -234,13 +226,13 @@ class FileJobs:
         self._touched.clear()
         self._manifest.put(entries)
 
-    def _reject_document(self, made: BulkLine | Rejected, file: OpenFile) -> None:
-        if isinstance(made, Rejected):
+    def _reject_document(self, made: BulkLine | file_reading.Rejected, file: OpenFile) -> None:
+        if isinstance(made, file_reading.Rejected):
             file.is_broken = True
             file.is_unknown |= made.unknown
             self.reject(made)
 
-    def _done(self, file: OpenFile, item: FileInput, receipt: BulkReceipt) -> None:
+    def _done(self, file: OpenFile, item: file_reading.FileInput, receipt: BulkReceipt) -> None:
         source = item.document.source
         if receipt.status == "rejected":
             file.rejected += 1
@@ -282,7 +274,9 @@ class FileJobs:
         self.finished.append(file.manifest_entry(self._settings.key, file.kept, digest=file.loaded.digest))
 
 
-def bulk_line(document: DocumentInput, *, like: Sequence[str] | None = None, defer: bool) -> BulkLine | Rejected:
+def bulk_line(
+    document: DocumentInput, *, like: Sequence[str] | None = None, defer: bool
+) -> BulkLine | file_reading.Rejected:
     """A document of a file as it is sent: `like` are documents with much of its text, `defer` its vectors."""
     fields = {
         "content": document.content,
@@ -300,4 +294,4 @@ def bulk_line(document: DocumentInput, *, like: Sequence[str] | None = None, def
     try:
         return read_fields(BulkLine, fields)
     except InvalidInputError as error:
-        return Rejected(printable(Path(document.source)), str(error))
+        return file_reading.Rejected(file_reading.printable(Path(document.source)), str(error))

@@ -12,17 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from weakref import WeakValueDictionary
 
+from rag_context import errors
 from rag_context.domain.documents import DocumentInput, utc_now
 from rag_context.domain.journal import content_key
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.errors import (
-    BackendDataError,
-    BackendError,
-    BackendRejectedError,
-    BackendTimeoutError,
-    BackendUnavailableError,
-    ForgottenError,
-)
 from rag_context.ingest.chunk_context import cut_alike
 from rag_context.ingest.chunking.syntax import Outline, marks
 from rag_context.ingest.redaction import Redactor
@@ -206,7 +199,7 @@ class Indexer:
         async with self._locked([entry.identified.id for entry in entries]):
             try:
                 states = await self._documents.states([entry.identified.id for entry in entries])
-            except BackendError as error:
+            except errors.BackendError as error:
                 return [error] * len(entries)
             for entry in entries:
                 entry.stored = states.get(entry.identified.id)
@@ -228,11 +221,11 @@ class Indexer:
             for entry in entries
             if not entry.submission.revision.is_forced
         }
-        with suppress(BackendError):  # the store checks again
+        with suppress(errors.BackendError):  # the store checks again
             forgotten = await self._journal.forgotten(documents)
             for entry in entries:
                 if entry.identified.id in forgotten:
-                    entry.written = ForgottenError(entry.identified.id)
+                    entry.written = errors.ForgottenError(entry.identified.id)
 
     async def _replace(self, entries: Sequence[BatchEntry], deadline: Deadline, least_s: float) -> None:
         """Prepare, embed and store; leaves in each entry what became of it."""
@@ -240,7 +233,7 @@ class Indexer:
         if self._is_refused and self._try_write is not None:
             try:
                 await self._try_write()
-            except BackendError as error:
+            except errors.BackendError as error:
                 for entry in entries:
                     entry.written = error
                 return
@@ -273,7 +266,7 @@ class Indexer:
         # Read before embedding: the writer rejects vectors of a model that was replaced meanwhile.
         try:
             made_by = self._embedder.model.fingerprint
-        except BackendError as error:
+        except errors.BackendError as error:
             for entry in entries:
                 entry.warning = _unavailable(error)
             return
@@ -291,11 +284,11 @@ class Indexer:
     async def _embed_missing(
         self, entries: Sequence[BatchEntry], vectors: dict[str, Vector], made_by: str, deadline: Deadline
     ) -> None:
-        failure: BackendError | None = None
+        failure: errors.BackendError | None = None
         try:
             await self._texts.add([text for entry in entries for text in entry.texts], vectors, deadline)
-        except BackendError as error:
-            if len(entries) > 1 and not isinstance(error, BackendUnavailableError):
+        except errors.BackendError as error:
+            if len(entries) > 1 and not isinstance(error, errors.BackendUnavailableError):
                 for entry in entries:  # the fault of one text, which need not be that of the other documents
                     await self._embed_missing([entry], vectors, made_by, deadline)
                 return
@@ -325,7 +318,7 @@ class Indexer:
             failures = {
                 number: entry.written
                 for number, entry in enumerate(waiting)
-                if isinstance(entry.written, BackendUnavailableError)
+                if isinstance(entry.written, errors.BackendUnavailableError)
             }
             # Only these are tried again: the others are stored, or rejected for good.
             waiting = [waiting[number] for number in failures]
@@ -334,12 +327,14 @@ class Indexer:
 
         try:
             await retrying(attempt)
-        except BackendError as error:
+        except errors.BackendError as error:
             for entry in waiting:
                 entry.written = error
         self._is_refused = self._is_refused or any(_is_refusal(entry.written) for entry in entries)
         rejected = [
-            entry for entry in entries if isinstance(entry.written, BackendRejectedError) and entry.vectors is not None
+            entry
+            for entry in entries
+            if isinstance(entry.written, errors.BackendRejectedError) and entry.vectors is not None
         ]
         for entry in entries:
             if entry.vectors is not None and entry.written is False:
@@ -357,7 +352,7 @@ class Indexer:
             return {}
         try:
             found = await self._documents.similar(documents)
-        except BackendError:
+        except errors.BackendError:
             return {}
         return {document.id: ids for document, ids in zip(documents, found, strict=True)}
 
@@ -368,7 +363,7 @@ class Indexer:
             vectors = await self._stored_vectors.of(texts, (id_,), made_by) if self._stored_vectors else {}
             await self._texts.add(texts, vectors, Deadline.after(SLICE_S, time.monotonic))
             return stacked(texts, vectors), made_by
-        except (BackendError, KeyError):  # a text that was not embedded in time
+        except (errors.BackendError, KeyError):  # a text that was not embedded in time
             return None, None
 
     def _claimed(self, id_: str) -> AbstractAsyncContextManager[bool]:
@@ -389,9 +384,9 @@ class Indexer:
 
 def _is_refusal(outcome: object) -> bool:
     """Whether a store accepts no writes, as on a full disk; a lock or a slow server may be gone the next time."""
-    refused = isinstance(outcome, BackendUnavailableError | BackendDataError)
-    return refused and not isinstance(outcome, BackendTimeoutError)
+    refused = isinstance(outcome, errors.BackendUnavailableError | errors.BackendDataError)
+    return refused and not isinstance(outcome, errors.BackendTimeoutError)
 
 
-def _unavailable(error: BackendError) -> str:
+def _unavailable(error: errors.BackendError) -> str:
     return f"Embedding service unavailable: {error}; found by keyword search now, vectors follow"

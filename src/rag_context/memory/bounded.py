@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from cachetools import LRUCache
 
+from rag_context import errors
 from rag_context.api.collection_operations import ConverseRequest, ListCollectionsRequest
 from rag_context.api.collections import CollectionsResponse
 from rag_context.api.handlers import CallContext, Handler
@@ -38,14 +39,6 @@ from rag_context.domain.journal import Cause, Change, Entry, Link, Selection
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, VectorHit
 from rag_context.domain.text import inverse_document_frequency, query_terms
 from rag_context.domain.vectors import Vector
-from rag_context.errors import (
-    ConflictError,
-    FieldError,
-    ForbiddenError,
-    InvalidInputError,
-    NotFoundError,
-    RagContextError,
-)
 from rag_context.ingest.submissions import Receipt, Submission
 from rag_context.memory import accesses
 from rag_context.ports.reading import DocumentStore, IndexVectors, KeywordIndex
@@ -271,18 +264,18 @@ def bounded_journal(journal: Journal, backends: Backends) -> Journal:
 
 
 async def stamped(
-    documents: DocumentStore, bounds: Bounds, given: Submission | RagContextError, has_journal: bool
-) -> Submission | RagContextError:
+    documents: DocumentStore, bounds: Bounds, given: Submission | errors.RagContextError, has_journal: bool
+) -> Submission | errors.RagContextError:
     """A document as a key with bounds stores it, or why it may not; `documents` are those of the key."""
-    if isinstance(given, RagContextError):
+    if isinstance(given, errors.RagContextError):
         return given
     for id_ in given.revision.supersedes:
         if await documents.get(id_) is None:
             message = f"There is no document {id_} to supersede"
-            return InvalidInputError(message, [FieldError("supersedes", message)])
+            return errors.InvalidInputError(message, [errors.FieldError("supersedes", message)])
     try:
         document = bounds.stamped(given.document)
-    except RagContextError as error:
+    except errors.RagContextError as error:
         return error
     # What others forgot is stored again: to reject it would tell that they had it.
     return Submission(document, (), given.defer_vectors, replace(given.revision, is_forced=has_journal))
@@ -290,8 +283,8 @@ async def stamped(
 
 async def known_to_key(documents: DocumentStore, result: Receipt | Exception) -> Receipt | Exception:
     """A result that names no document out of bounds; `documents` are those of the key."""
-    if isinstance(result, ConflictError):
-        return ConflictError("It was corrected already, or changed meanwhile; nothing was stored")
+    if isinstance(result, errors.ConflictError):
+        return errors.ConflictError("It was corrected already, or changed meanwhile; nothing was stored")
     if not isinstance(result, Receipt) or not result.duplicates_of:
         return result
     known = [id_ for id_ in result.duplicates_of if await documents.get(id_) is not None]
@@ -315,7 +308,9 @@ def within_bounds(
                     return await run(request, context)
                 case Reach.COLLECTIONS:
                     return await _of_collections(bounds, request, lambda: run(request, context))
-        raise ForbiddenError(f"{operation.name} is about the whole memory, and this API key is bound to parts of it")
+        raise errors.ForbiddenError(
+            f"{operation.name} is about the whole memory, and this API key is bound to parts of it"
+        )
 
     async def audited(request: Any, context: CallContext) -> WireResponse:
         outcome = "ok"
@@ -326,7 +321,7 @@ def within_bounds(
             raise
         finally:
             changes = operation.access is not Access.READ and not any(getattr(request, each, False) for each in _LOOKS)
-            if changes or outcome == ForbiddenError.__name__:
+            if changes or outcome == errors.ForbiddenError.__name__:
                 # To forget, an agent is named whose documents go, and its name with them.
                 agent = None if operation.name == FORGET.name else getattr(request, "agent", None)
                 client = agent or Cause.now().by
@@ -359,7 +354,7 @@ def require_collections(bounds: Bounds | None, *refs: CollectionRef) -> None:
     """Check that collections are within bounds. Raises: NotFoundError, as where there is none of that name."""
     for ref in refs:
         if bounds is not None and ref not in map(_ref, bounds.collections):
-            raise NotFoundError(f"Collection '{ref.name}' not found")
+            raise errors.NotFoundError(f"Collection '{ref.name}' not found")
 
 
 def _ref(text: str) -> CollectionRef:

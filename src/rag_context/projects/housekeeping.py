@@ -12,7 +12,7 @@ from rag_context.domain.documents import ProjectRecord, Tenant
 from rag_context.errors import BackendError, RagContextError
 from rag_context.projects.activation import Projects
 from rag_context.projects.config import read_config
-from rag_context.projects.tenants import has_branch, path_hash
+from rag_context.projects.tenants import has_branch
 
 MAX_RESUMED = 32
 """The most projects that are followed again; of more, those that were used last."""
@@ -38,12 +38,11 @@ logger = logging.getLogger(__name__)
 class HousekeepingRules:
     """The settings: `grace` is how long a tenant without files is kept, after they disappeared and after its last use.
 
-    `follow` follows projects again after a restart; `adopts` takes over stored projects that have no record.
+    `follow` follows projects again after a restart.
     """
 
     follow: bool = True
     grace: timedelta = timedelta(days=14)
-    adopts: bool = False
 
 
 DEFAULT_RULES = HousekeepingRules()
@@ -105,8 +104,6 @@ class Housekeeping:
     async def check(self) -> None:
         """Check the files of all tenants once, and remove tenants whose grace period is over. Raises: BackendError."""
         project_records = self._projects.project_records
-        if self._rules.adopts:
-            await self._adopt({record.tenant for record in await project_records.records()})
         await project_records.flush()
         for record in await project_records.records():
             reason = await asyncio.to_thread(why_gone, record)
@@ -139,19 +136,6 @@ class Housekeeping:
             reason,
         )
 
-    async def _adopt(self, recorded: set[Tenant]) -> None:
-        """Record the folders of tenants that an older version stored without a record."""
-        for tenant in await self._projects.tenants.known():
-            if tenant in recorded or not tenant.path_hash:
-                continue
-            documents = (await self._projects.document_lists.of(tenant)).documents
-            root = await asyncio.to_thread(_root_of, tenant, documents[0].docs_folder) if documents else None
-            if root is not None:
-                last_used = self._projects.project_records.now()
-                await self._projects.project_records.put(
-                    ProjectRecord(tenant=tenant, root=str(root), config_path="", last_used=last_used)
-                )
-
 
 def why_gone(record: ProjectRecord) -> str | None:
     """Why the files of a project no longer exist; None if they exist or cannot be checked now. Blocking."""
@@ -179,12 +163,3 @@ def removal_time(gone_since: datetime, record: ProjectRecord, grace: timedelta) 
         return max(gone_since, record.last_used) + grace
     except OverflowError:
         return datetime.max.replace(tzinfo=gone_since.tzinfo)
-
-
-def _root_of(tenant: Tenant, docs_folder: str) -> Path | None:
-    """The repository's root above a docs folder, by its path hash; the folders need not exist any more."""
-    docs = Path(docs_folder)
-    try:
-        return next((each for each in (docs, *docs.parents) if path_hash(each) == tenant.path_hash), None)
-    except (OSError, RuntimeError):  # a loop of links
-        return None

@@ -21,27 +21,6 @@ import numpy as np
 from rag_context.domain.documents import microseconds, moment
 from rag_context.domain.search import ChunkRef, Filter, Floats
 from rag_context.search import periods
-from rag_context.search.periods import (
-    AGO,
-    AGO_BEHIND,
-    BEHIND,
-    BETWEEN,
-    DAYS,
-    JOINERS,
-    LAST,
-    MONTHS,
-    NEXT,
-    NUMBERS,
-    PARTS,
-    RELATIONS,
-    SINCE,
-    UNITS,
-    UNTIL,
-    WEEKDAYS,
-    Period,
-    group_of,
-    relation_of,
-)
 from rag_context.search.rules import HALF_LIFE_DAYS, OUTSIDE, THRESHOLD_SHARE, TIME_WEIGHT, YEARS_BACK
 
 _DAY = timedelta(days=1)
@@ -158,7 +137,7 @@ class _Expression:
     """A pattern, what reads its matches, and sets of words; a match has one of each. Years in digits have no sets."""
 
     pattern: str
-    read: "Callable[[Match[str], datetime], Period | None]"
+    read: "Callable[[Match[str], datetime], periods.Period | None]"
     keys: Sequence[frozenset[str]]
 
     def matches(self, question: str, words: frozenset[str]) -> Iterable[Match[str]]:
@@ -177,14 +156,14 @@ def _any(words: Iterable[str]) -> str:
 
 
 _YEAR = r"(?:19[7-9]\d|20[0-3]\d)(?![\w:/-]|[.,]\d)"
-_MONTH = rf"(?P<month>\b(?:{_any(MONTHS)})\b)\.?"
+_MONTH = rf"(?P<month>\b(?:{_any(periods.MONTHS)})\b)\.?"
 _OF_YEAR = rf"(?:,?\s+(?:de |del |of )?(?P<year>{_YEAR}))?"
 _ORDINAL = r"(?:st|nd|rd|th|er|º|\.)?"
 _TO = r"(?:\s?(?:-|–|to|and|bis|au|al)\s?(?P<last>\d{1,2}))?"
-_UNIT = rf"(?P<unit>{_any(UNITS)})\b"
-_COUNT = rf"(?P<count>\b(?:\d{{1,3}}|{_any(NUMBERS)}))\s(?:of )?"
-_BEFORE_IT = rf"(?:(?<![\w-])(?P<relation>{_any(RELATIONS)})\s+)?(?:(?:the|den|dem|der|la|el|los|las|le|les) )?"
-_PART = rf"(?:(?<![\w-])(?P<part>{_any(PARTS)})[\s-]+)?"
+_UNIT = rf"(?P<unit>{_any(periods.UNITS)})\b"
+_COUNT = rf"(?P<count>\b(?:\d{{1,3}}|{_any(periods.NUMBERS)}))\s(?:of )?"
+_BEFORE_IT = rf"(?:(?<![\w-])(?P<relation>{_any(periods.RELATIONS)})\s+)?(?:(?:the|den|dem|der|la|el|los|las|le|les) )?"
+_PART = rf"(?:(?<![\w-])(?P<part>{_any(periods.PARTS)})[\s-]+)?"
 
 
 def _pattern(rest: str) -> str:
@@ -204,19 +183,26 @@ _ISO = (
 _DOTTED = r"(?<![\w.-])(?P<day>\d{1,2})\.\s?(?P<month>\d{1,2})\.\s?(?P<year>(?:19|20)\d\d)(?![\w-]|\.\d)"
 _DAY_MONTH = rf"(?<![\w.:/#-])(?P<day>\d{{1,2}}){_ORDINAL}{_TO}{_ORDINAL}\s+(?:of |de )?{_MONTH}{_OF_YEAR}"
 _MONTH_DAY = rf"{_MONTH}\s+(?P<day>\d{{1,2}}){_ORDINAL}{_TO}(?![\d%]|[.:]\d){_OF_YEAR}"
-_DAY_NAMES = _any(DAYS).replace("'", "['’]")
+_DAY_NAMES = _any(periods.DAYS).replace("'", "['’]")
 _TO_YEAR = rf"(?:\s?(?:to|and|through|until|till|-|–|bis|und|et|à|y|a|и|по)\s?(?P<last>{_YEAR}))?"
 _QUARTERS = frozenset({"q1", "q2", "q3", "q4"})
-_WHICH = rf"\b(?P<which>{_any(LAST)})\s"
-_WHICH_BEHIND = rf"\s(?P<which>{_any(BEHIND)})\b"
+_WHICH = rf"\b(?P<which>{_any(periods.LAST)})\s"
+_WHICH_BEHIND = rf"\s(?P<which>{_any(periods.BEHIND)})\b"
 _NOT_OF = r"(?! of\b| de[rs]?\b)"
-_WEEKDAY = rf"\b(?P<weekday>{_any(WEEKDAYS)})\b"
+_WEEKDAY = rf"\b(?P<weekday>{_any(periods.WEEKDAYS)})\b"
 
-_LAST_KEYS, _BEHIND_KEYS, _UNIT_KEYS, _MONTH_KEYS = _keys(LAST), _keys(BEHIND), _keys(UNITS), _keys(MONTHS)
+_LAST_KEYS, _BEHIND_KEYS, _UNIT_KEYS, _MONTH_KEYS = (
+    _keys(periods.LAST),
+    _keys(periods.BEHIND),
+    _keys(periods.UNITS),
+    _keys(periods.MONTHS),
+)
 _EXPRESSIONS = (
-    _Expression(rf"\b(?:{_any(AGO)})\s{_COUNT}{_UNIT}", periods.ago, (_keys(AGO), _UNIT_KEYS)),
+    _Expression(rf"\b(?:{_any(periods.AGO)})\s{_COUNT}{_UNIT}", periods.ago, (_keys(periods.AGO), _UNIT_KEYS)),
     _Expression(
-        _pattern(rf"(?:{_COUNT})?\b{_UNIT}\s(?:{_any(AGO_BEHIND)})\b"), periods.ago, (_keys(AGO_BEHIND), _UNIT_KEYS)
+        _pattern(rf"(?:{_COUNT})?\b{_UNIT}\s(?:{_any(periods.AGO_BEHIND)})\b"),
+        periods.ago,
+        (_keys(periods.AGO_BEHIND), _UNIT_KEYS),
     ),
     _Expression(_pattern(rf"{_WHICH}{_COUNT}{_UNIT}"), periods.rolling, (_LAST_KEYS, _UNIT_KEYS)),
     _Expression(_pattern(rf"{_COUNT}(?:derniers|dernières)\s{_UNIT}"), periods.rolling, (_BEHIND_KEYS, _UNIT_KEYS)),
@@ -224,9 +210,9 @@ _EXPRESSIONS = (
     _Expression(_pattern(rf"\b{_UNIT}{_WHICH_BEHIND}"), periods.last_unit, (_BEHIND_KEYS, _UNIT_KEYS)),
     _Expression(_pattern(rf"{_WHICH}{_MONTH}(?!\s\d)"), periods.last_month, (_LAST_KEYS, _MONTH_KEYS)),
     _Expression(_pattern(rf"{_MONTH}{_WHICH_BEHIND}"), periods.last_month, (_BEHIND_KEYS, _MONTH_KEYS)),
-    _Expression(_pattern(rf"(?:{_WHICH})?{_WEEKDAY}"), periods.weekday, (_keys(WEEKDAYS),)),
-    _Expression(_pattern(rf"{_WEEKDAY}{_WHICH_BEHIND}"), periods.weekday, (_keys(WEEKDAYS), _BEHIND_KEYS)),
-    _Expression(_pattern(rf"(?<![\w-])(?P<name>{_DAY_NAMES})(?![\w-])"), periods.named_day, (_keys(DAYS),)),
+    _Expression(_pattern(rf"(?:{_WHICH})?{_WEEKDAY}"), periods.weekday, (_keys(periods.WEEKDAYS),)),
+    _Expression(_pattern(rf"{_WEEKDAY}{_WHICH_BEHIND}"), periods.weekday, (_keys(periods.WEEKDAYS), _BEHIND_KEYS)),
+    _Expression(_pattern(rf"(?<![\w-])(?P<name>{_DAY_NAMES})(?![\w-])"), periods.named_day, (_keys(periods.DAYS),)),
     _Expression(_pattern(_ISO), periods.digits, ()),
     _Expression(_pattern(_DOTTED), periods.digits, ()),
     _Expression(_pattern(_DAY_MONTH), periods.day_of_month, (_MONTH_KEYS,)),
@@ -267,7 +253,7 @@ def windows(question: str, now: datetime) -> tuple[Window, ...]:
             if period is not None:
                 found.append(period)
     found.sort(key=lambda each: each.start)
-    return tuple(_window(each, question) for each in _joined(found, question) if each.relation != NEXT)
+    return tuple(_window(each, question) for each in _joined(found, question) if each.relation != periods.NEXT)
 
 
 def _period(expression: _Expression, match: Match[str], now: datetime) -> _Found | None:
@@ -280,14 +266,14 @@ def _period(expression: _Expression, match: Match[str], now: datetime) -> _Found
         return None
     since, until, yearly = period
     third = (until - since) / 3
-    match PARTS.get(group_of(match, "part")):
+    match periods.PARTS.get(periods.group_of(match, "part")):
         case "early":
             until = since + third
         case "mid":
             since, until = since + third, until - third
         case "late":
             since = until - third
-    return _Found(match.start(), match.end(), relation_of(match), since, until, yearly)
+    return _Found(match.start(), match.end(), periods.relation_of(match), since, until, yearly)
 
 
 def _joined(found: Sequence[_Found], question: str) -> Iterator[_Found]:
@@ -295,10 +281,10 @@ def _joined(found: Sequence[_Found], question: str) -> Iterator[_Found]:
     waiting = list(reversed(found))
     while waiting:
         first = waiting.pop()
-        second = waiting[-1] if waiting and first.relation in (BETWEEN, SINCE) else None
+        second = waiting[-1] if waiting and first.relation in (periods.BETWEEN, periods.SINCE) else None
         if second is not None:
             beside = question[first.end : second.start].strip().lower()
-            if beside in JOINERS or (not beside and second.relation == UNTIL):
+            if beside in periods.JOINERS or (not beside and second.relation == periods.UNTIL):
                 first = _from_to(first, waiting.pop())
         yield first
 
@@ -312,7 +298,7 @@ def _from_to(first: _Found, second: _Found) -> _Found:
         if since > second.since:
             since = moved(since, -1)
     since, until = min(since, second.since), max(second.until, second.until if first.yearly else first.until)
-    return replace(second, start=first.start, relation=BETWEEN, since=since, until=until)
+    return replace(second, start=first.start, relation=periods.BETWEEN, since=since, until=until)
 
 
 def _window(found: _Found, question: str) -> Window:

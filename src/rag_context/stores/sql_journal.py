@@ -14,19 +14,6 @@ from typing import Any, Protocol, TypeVar
 
 from rag_context.domain import journal
 from rag_context.domain.documents import DEFAULT_TENANT, Shelf, Tenant, microseconds, moment, utc_now
-from rag_context.domain.journal import (
-    Action,
-    Cause,
-    Change,
-    Entry,
-    Held,
-    History,
-    Link,
-    Location,
-    Move,
-    Selection,
-    Tombstone,
-)
 from rag_context.errors import ForgottenError
 from rag_context.ports.writing import Version
 
@@ -164,7 +151,7 @@ class JournalDatabase(Protocol):
 
     async def write(self, work: Work[T]) -> T: ...
 
-    async def held(self, document_ids: Sequence[str]) -> Held: ...
+    async def held(self, document_ids: Sequence[str]) -> journal.Held: ...
 
 
 class SqlJournal:
@@ -173,17 +160,17 @@ class SqlJournal:
     def __init__(self, database: JournalDatabase) -> None:
         self._database = database
 
-    async def links(self, document_ids: Collection[str]) -> dict[str, Link]:
+    async def links(self, document_ids: Collection[str]) -> dict[str, journal.Link]:
         return await self._database.read(lambda tables: _links(tables, _BY_ID, list(document_ids)))
 
-    async def chain(self, document_id: str, tenant: Tenant) -> list[Link]:
+    async def chain(self, document_id: str, tenant: Tenant) -> list[journal.Link]:
         values = (*tenant.on(Shelf.SUPERSEDED).names, document_id)
         links = await self._database.read(lambda tables: _links(tables, _CHAIN, *values))
         return [each for each in links.values() if each.tenant.visible == tenant and each.place.shelf != Shelf.TRASH]
 
     async def entries(
-        self, tenant: Tenant, *, before: int | None, limit: int, action: Action | None = None
-    ) -> list[Entry]:
+        self, tenant: Tenant, *, before: int | None, limit: int, action: journal.Action | None = None
+    ) -> list[journal.Entry]:
         # The action stands in the text, so that its index is used.
         of_action = "" if action is None else f"AND j.action = '{action.value}'"
         statement = f"""{_ENTRIES} WHERE j.tenant IN (SELECT key FROM {{schema}}tenants
@@ -192,21 +179,21 @@ class SqlJournal:
         values = (*tenant.names, before if before is not None else _ALL_SEQUENCES, limit, hidden(tenant).project)
         return list(map(_entry, await self._database.read(lambda tables: tables.fetch(statement, *values))))
 
-    async def entry(self, sequence: int) -> Entry | None:
+    async def entry(self, sequence: int) -> journal.Entry | None:
         rows = await self._database.read(lambda tables: tables.fetch(f"{_ENTRIES} WHERE j.seq = $1", sequence))
         return _entry(rows[0]) if rows else None
 
-    async def make(self, change: Change) -> Entry:
-        about, last, is_more = list[int](), 0, change.action is Action.PURGE
+    async def make(self, change: journal.Change) -> journal.Entry:
+        about, last, is_more = list[int](), 0, change.action is journal.Action.PURGE
         while is_more:  # before the transaction, for which other writers wait: they are many, and do not change
             more, seen = await self._database.read(partial(_reasons, change=change, after=last))
             about, is_more, last = about + more, seen > last, seen
         return await self._database.write(lambda tables: _make(tables, change, about, last))
 
     async def selected(
-        self, tenant: Tenant, selection: Selection, shelves: Collection[Shelf | None], limit: int
-    ) -> list[Link]:
-        async def selected(tables: JournalTables) -> dict[str, Link]:
+        self, tenant: Tenant, selection: journal.Selection, shelves: Collection[Shelf | None], limit: int
+    ) -> list[journal.Link]:
+        async def selected(tables: JournalTables) -> dict[str, journal.Link]:
             ((condition, value),) = (
                 (condition, value)
                 for name, condition in tables.selecting.items()
@@ -224,31 +211,31 @@ class SqlJournal:
         links = (await self._database.read(selected)).values()
         return [link for link in links if link.place.shelf in shelves][:limit]
 
-    async def held(self, document_ids: Sequence[str]) -> Held:
+    async def held(self, document_ids: Sequence[str]) -> journal.Held:
         return await self._database.held(document_ids)
 
     async def forgotten(self, documents: Mapping[str, str | None]) -> set[str]:
         return await self._database.read(lambda tables: forgotten(tables, documents))
 
-    async def tombstones(self, after: str, limit: int) -> list[Tombstone]:
+    async def tombstones(self, after: str, limit: int) -> list[journal.Tombstone]:
         statement = (
             "SELECT identity, content, at FROM {schema}tombstones WHERE identity > $1 ORDER BY identity LIMIT $2"
         )
         rows = await self._database.read(lambda tables: tables.fetch(statement, after, limit))
-        return [Tombstone(identity, content, moment(at)) for identity, content, at in rows]
+        return [journal.Tombstone(identity, content, moment(at)) for identity, content, at in rows]
 
-    async def recorded(self, after: int, limit: int) -> list[Entry]:
+    async def recorded(self, after: int, limit: int) -> list[journal.Entry]:
         statement = f"{_ENTRIES} WHERE j.seq > $1 ORDER BY j.seq LIMIT $2"
         return list(map(_entry, await self._database.read(lambda tables: tables.fetch(statement, after, limit))))
 
-    async def take_over(self, history: History, sequences: dict[int, int]) -> None:
+    async def take_over(self, history: journal.History, sequences: dict[int, int]) -> None:
         taken = dict(sequences)
         await self._database.write(lambda tables: _take_over(tables, history, taken))
         sequences |= taken
 
     async def due(
         self, now: datetime, kept_since: Mapping[str, datetime], trashed_before: datetime, limit: int
-    ) -> list[Link]:
+    ) -> list[journal.Link]:
         """Days of a content type are for what agents stored: documents of a project of files last as their files do."""
         trash = f"t.path_hash LIKE '{Shelf.TRASH}:%'"
         # One statement for each, so that each has its index.
@@ -257,7 +244,7 @@ class SqlJournal:
                    AND t.path_hash IN ('', '{Shelf.SUPERSEDED}:') LIMIT $1"""
         kept = f"{_LINKS} WHERE d.shelved_at < $2 AND {trash} LIMIT $1"
 
-        async def due(tables: JournalTables) -> list[Link]:
+        async def due(tables: JournalTables) -> list[journal.Link]:
             links = await _links(tables, expired, limit, microseconds(now))
             for kind, since in kept_since.items():
                 links |= await _links(tables, aged, limit, microseconds(since), kind)
@@ -277,7 +264,9 @@ def completed(work: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a coroutine over the embedded file has waited")
 
 
-async def write_recorded(tables: JournalTables, version: Version, cause: Cause, write: Callable[[], Awaitable[T]]) -> T:
+async def write_recorded(
+    tables: JournalTables, version: Version, cause: journal.Cause, write: Callable[[], Awaitable[T]]
+) -> T:
     """Store a document by `write`, with an entry. What it supersedes goes to its shelf first.
 
     Raises: ForgottenError (it was forgotten), ConflictError, InvalidInputError (what it supersedes cannot be
@@ -292,10 +281,10 @@ async def write_recorded(tables: JournalTables, version: Version, cause: Cause, 
         return await write()
     await _require_not_forgotten(tables, version)
     room, replaced = journal.room_for(document, revision, links)
-    moves = [*await _relocate(tables, room, document.tenant), Move(replaced, journal.location_of(document))]
+    moves = [*await _relocate(tables, room, document.tenant), journal.Move(replaced, journal.location_of(document))]
     written = await write()
     action = journal.action_of(revision, moves[-1])
-    change = Change(action, document.tenant, moves, cause.by, cause.at, revision.reason)
+    change = journal.Change(action, document.tenant, moves, cause.by, cause.at, revision.reason)
     for move in moves[:-1]:
         if move.after is not None and move.after.superseded_by == document.id:
             await _settle(tables, move.after, change)
@@ -306,12 +295,17 @@ async def write_recorded(tables: JournalTables, version: Version, cause: Cause, 
     return written
 
 
-async def delete_recorded(tables: JournalTables, document_id: str, cause: Cause) -> bool:
+async def delete_recorded(tables: JournalTables, document_id: str, cause: journal.Cause) -> bool:
     """Delete a document, with an entry."""
     await tables.take_turns([document_id])
     link = (await _links(tables, _BY_ID, [document_id])).get(document_id)
     if link is not None:
-        await _note(tables, Change(Action.DELETE, link.tenant.visible, [Move(link.place, None)], cause.by, cause.at))
+        await _note(
+            tables,
+            journal.Change(
+                journal.Action.DELETE, link.tenant.visible, [journal.Move(link.place, None)], cause.by, cause.at
+            ),
+        )
     is_deleted = await tables.delete(document_id)
     if link is not None:
         await _hide_name(tables, link.tenant.visible)
@@ -330,18 +324,18 @@ async def _hide_name(tables: JournalTables, tenant: Tenant) -> None:
     await tables.forget_names()
 
 
-def moves_text(moves: Sequence[Move]) -> str:
+def moves_text(moves: Sequence[journal.Move]) -> str:
     """Moves as a row of the journal has them."""
     return json.dumps(journal.as_json(moves), separators=(",", ":"))
 
 
-async def _note(tables: JournalTables, change: Change) -> Entry:
+async def _note(tables: JournalTables, change: journal.Change) -> journal.Entry:
     tenant, moves = await tables.tenant_key(change.tenant), moves_text(change.moves)
     row = (microseconds(change.at), change.by, change.action.value, tenant, moves, change.reason, change.undoes)
     return change.noted(await tables.add_entry(_NOTE, *row))
 
 
-async def _make(tables: JournalTables, change: Change, reasons: list[int], last: int) -> Entry:
+async def _make(tables: JournalTables, change: journal.Change, reasons: list[int], last: int) -> journal.Entry:
     """Make a change with its entry; a purge drops the reasons of these entries, and of later ones about its documents.
 
     Raises:
@@ -361,7 +355,7 @@ async def _make(tables: JournalTables, change: Change, reasons: list[int], last:
     gone = [move.before.id for move in moves if move.after is None and move.before is not None]
     for id_ in gone:
         await tables.delete(id_)
-    if change.action is Action.PURGE:
+    if change.action is journal.Action.PURGE:
         later, _ = await _reasons(tables, change, last)
         await tables.execute("UPDATE {schema}journal SET reason = NULL WHERE seq {among_1}", reasons + later)
     entry = await _note(tables, replace(change, moves=moves))
@@ -371,8 +365,8 @@ async def _make(tables: JournalTables, change: Change, reasons: list[int], last:
 
 
 async def _relocate(
-    tables: JournalTables, moves: Sequence[Move], tenant: Tenant, change: Change | None = None
-) -> tuple[Move, ...]:
+    tables: JournalTables, moves: Sequence[journal.Move], tenant: Tenant, change: journal.Change | None = None
+) -> tuple[journal.Move, ...]:
     """Give documents their ids and their shelves, in this order; returns the moves with the ids that were given."""
     if not moves:
         return ()
@@ -381,7 +375,7 @@ async def _relocate(
     rows = await tables.fetch("SELECT id, {key} FROM {schema}documents WHERE id {among_1}", before_ids)
     numbers: dict[str, int] = dict(rows)
     ids: dict[int, str] = {}
-    moved: list[Location] = []
+    moved: list[journal.Location] = []
     for number, move in enumerate(moves):
         before, after = move.before, move.after
         if before is None or after is None:
@@ -397,7 +391,7 @@ async def _relocate(
     return journal.with_ids(moves, ids)
 
 
-async def _settle(tables: JournalTables, place: Location, change: Change) -> None:
+async def _settle(tables: JournalTables, place: journal.Location, change: journal.Change) -> None:
     """Note since when a document is on its shelf, and for which other one; after all have their ids."""
     at = None if place.shelf is None else microseconds(change.at)
     shelved = "UPDATE {schema}documents SET shelved_at = $2, pinned = pinned OR $3 WHERE id = $1"
@@ -409,7 +403,7 @@ async def _settle(tables: JournalTables, place: Location, change: Change) -> Non
             await tables.execute(because, place.id, change.reason)
 
 
-async def _mark_forgotten(tables: JournalTables, move: Move, change: Change) -> None:
+async def _mark_forgotten(tables: JournalTables, move: journal.Move, change: journal.Change) -> None:
     """Leave a tombstone of what goes to the trash or for good, or take it away from what comes back."""
     if move.before is None or move.before.shelf is Shelf.TRASH:
         if move.after is not None:
@@ -429,13 +423,13 @@ async def _require_not_forgotten(tables: JournalTables, version: Version) -> Non
         raise ForgottenError(document.id)
 
 
-async def _take_over(tables: JournalTables, history: History, sequences: dict[int, int]) -> None:
+async def _take_over(tables: JournalTables, history: journal.History, sequences: dict[int, int]) -> None:
     for tombstone in history.tombstones:
         await tables.execute(_FORGET, tombstone.identity, tombstone.content, microseconds(tombstone.at))
     for entry in history.entries:
         at = microseconds(entry.at)
         have = await tables.fetch(_HAVE, at, entry.by, entry.action.value, moves_text(entry.moves))
-        change = Change(entry.action, entry.tenant, entry.moves, entry.by, entry.at, entry.reason)
+        change = journal.Change(entry.action, entry.tenant, entry.moves, entry.by, entry.at, entry.reason)
         undone = None if entry.undoes is None else sequences.get(entry.undoes)
         noted = have[0][0] if have else (await _note(tables, replace(change, undoes=undone))).sequence
         sequences[entry.sequence] = noted
@@ -457,7 +451,7 @@ async def _take_over(tables: JournalTables, history: History, sequences: dict[in
             await tables.move(number, id_, id_, link.tenant)
 
 
-async def _reasons(tables: JournalTables, change: Change, after: int) -> tuple[list[int], int]:
+async def _reasons(tables: JournalTables, change: journal.Change, after: int) -> tuple[list[int], int]:
     """Of the next entries with what people wrote: those about the documents of a change, and the last of all.
 
     Also those about a document under an earlier id, by the hash of its content.
@@ -488,16 +482,16 @@ async def forgotten(tables: JournalTables, documents: Mapping[str, str | None]) 
     return {id_ for id_, content in documents.items() if id_ in identities or content in contents}
 
 
-async def _links(tables: JournalTables, statement: str, *values: object) -> dict[str, Link]:
+async def _links(tables: JournalTables, statement: str, *values: object) -> dict[str, journal.Link]:
     return {link.place.id: link for link in map(_link, await tables.fetch(statement, *values))}
 
 
-def _link(row: Sequence[Any]) -> Link:
+def _link(row: Sequence[Any]) -> journal.Link:
     id_, content_hash, project, branch, path_hash, source, timestamp, by, reason, at, expires_at, is_pinned = row
     tenant = Tenant(project, branch, path_hash)
     by, reason, at = (by, reason, at) if tenant.shelf is Shelf.SUPERSEDED else (None, None, None)
-    return Link(
-        Location(id_, content_hash, tenant.shelf, by),
+    return journal.Link(
+        journal.Location(id_, content_hash, tenant.shelf, by),
         tenant,
         source,
         moment(timestamp),
@@ -508,11 +502,11 @@ def _link(row: Sequence[Any]) -> Link:
     )
 
 
-def _moves(stored: str) -> tuple[Move, ...]:
+def _moves(stored: str) -> tuple[journal.Move, ...]:
     return journal.from_json(json.loads(stored))
 
 
-def _entry(row: Sequence[Any]) -> Entry:
+def _entry(row: Sequence[Any]) -> journal.Entry:
     sequence, at, by, action, project, branch, path_hash, moves, reason, undoes = row
     tenant = Tenant(project, branch, path_hash)
-    return Entry(sequence, moment(at), by, Action(action), tenant, _moves(moves), reason, undoes)
+    return journal.Entry(sequence, moment(at), by, journal.Action(action), tenant, _moves(moves), reason, undoes)

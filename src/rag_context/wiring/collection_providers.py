@@ -39,7 +39,7 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.settings import ConnectionSettings, EmbedderSettings, Settings
 from rag_context.settings.installation import install_command
 from rag_context.settings.values import Expected, HttpUrl, PostgresUrl, Secret, Section, UserPath, setting
-from rag_context.stores.sqlite import FILE_NAME, stored_names
+from rag_context.stores.sqlite.embedded import FILE_NAME, stored_names
 from rag_context.stores.tokens import CAPABILITIES
 from rag_context.wiring.model_adapters import open_embedder
 from rag_context.wiring.stores import ONLY_HERE, local_notes, uses_servers

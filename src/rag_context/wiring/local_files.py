@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rag_context.stores.machine_tables import HISTORIES_NAME, open_file_manifest
-from rag_context.stores.sqlite import FILE_NAME
+from rag_context.stores.sqlite.embedded import FILE_NAME
 from rag_context.stores.sqlite.mark import IndexMark, IndexSize
 from rag_context.stores.sqlite.migration import file_problem, sqlite_version
 

@@ -12,7 +12,7 @@ from rag_context.ports.provider import Provider
 from rag_context.settings import Settings, StoreSettings, check_available
 from rag_context.settings.keys import location_of
 from rag_context.settings.values import PostgresUrl
-from rag_context.stores.sqlite import FILE_NAME, require_index
+from rag_context.stores.sqlite.embedded import FILE_NAME, require_index
 from rag_context.transfer.mover import Index, Mover
 from rag_context.wiring.collection_providers import open_connections, provider_registry
 from rag_context.wiring.stores import Stores, open_stores

@@ -59,7 +59,7 @@ from rag_context.stores.machine_tables import (
     SqliteProjectRegistry,
     open_file_manifest,
 )
-from rag_context.stores.sqlite import FILE_NAME, require_index
+from rag_context.stores.sqlite.embedded import FILE_NAME, require_index
 from rag_context.tracing import exported
 from rag_context.transfer.exporter import Exporter
 from rag_context.transfer.importer import Conflict, Importer
@@ -460,9 +460,7 @@ async def open_projects(dependencies: Dependencies, settings: Settings) -> Async
     )
     # Projects in a data directory are this machine's; a store on a server may have projects of other machines.
     rules = HousekeepingRules(
-        follow=settings.projects.follow,
-        grace=timedelta(days=settings.projects.forget_after_days),
-        adopts=settings.stores.documents == "embedded",
+        follow=settings.projects.follow, grace=timedelta(days=settings.projects.forget_after_days)
     )
     async with _open_chat(settings.chat) as chat:
         try:

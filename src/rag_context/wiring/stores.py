@@ -17,7 +17,7 @@ from rag_context.ports.reading import Cache, CandidateSource, DocumentStore, Ind
 from rag_context.resilience.dependency import Dependency
 from rag_context.settings import Settings, StoreSettings
 from rag_context.settings.keys import TITLES
-from rag_context.stores import sqlite
+from rag_context.stores.sqlite import embedded
 
 if TYPE_CHECKING:
     from rag_context.stores.postgres import PostgresStore
@@ -130,7 +130,7 @@ async def open_index_auditor(settings: Settings) -> AsyncIterator[writing.IndexA
             if backends.documents == "postgres":
                 yield (await _open_postgres(settings, stack)).auditor
             else:
-                yield await stack.enter_async_context(sqlite.open_auditor(settings.data_dir / sqlite.FILE_NAME))
+                yield await stack.enter_async_context(embedded.open_auditor(settings.data_dir / embedded.FILE_NAME))
         return
     async with AsyncExitStack() as stack:
         documents = await stack.enter_async_context(_open_document_auditor(settings))
@@ -148,7 +148,7 @@ def begin_empty_index(settings: Settings) -> str:
     """
     if settings.stores.documents != "embedded":
         raise ConfigurationError(f"Documents are stored in {TITLES[settings.stores.documents]}; nothing was changed.")
-    return str(sqlite.begin_empty(settings.data_dir / sqlite.FILE_NAME))
+    return str(embedded.begin_empty(settings.data_dir / embedded.FILE_NAME))
 
 
 @asynccontextmanager
@@ -173,11 +173,11 @@ def _has_one_store(backends: StoreSettings) -> bool:
     return backends.documents == backends.vectors and backends.documents in {"embedded", "postgres"}
 
 
-async def _open_store(settings: Settings, stack: AsyncExitStack) -> "sqlite.SqliteStore | PostgresStore":
+async def _open_store(settings: Settings, stack: AsyncExitStack) -> "embedded.SqliteStore | PostgresStore":
     if settings.stores.documents == "postgres":
         return await _open_postgres(settings, stack)
     return await stack.enter_async_context(
-        sqlite.open_database(settings.data_dir / sqlite.FILE_NAME, erase_after_s=settings.stores.erase_after_s)
+        embedded.open_database(settings.data_dir / embedded.FILE_NAME, erase_after_s=settings.stores.erase_after_s)
     )
 
 
@@ -194,7 +194,7 @@ async def _open_postgres(settings: Settings, stack: AsyncExitStack) -> "Postgres
     )
 
 
-def _one_store(store: "sqlite.SqliteStore | PostgresStore", settings: Settings) -> Stores:
+def _one_store(store: "embedded.SqliteStore | PostgresStore", settings: Settings) -> Stores:
     return Stores(
         documents=store.documents,
         vectors=store.vectors,
@@ -207,11 +207,11 @@ def _one_store(store: "sqlite.SqliteStore | PostgresStore", settings: Settings) 
         writes={"documents": store.documents.try_write},
         rebuilder=store.rebuilder,
         candidates=store.candidates,
-        keyword_candidates=store.keyword_candidates if isinstance(store, sqlite.SqliteStore) else store.candidates,
-        bulk=None if isinstance(store, sqlite.SqliteStore) else store.bulk,
+        keyword_candidates=store.keyword_candidates if isinstance(store, embedded.SqliteStore) else store.candidates,
+        bulk=None if isinstance(store, embedded.SqliteStore) else store.bulk,
         journal=store.journal,
-        claims=None if isinstance(store, sqlite.SqliteStore) else store.claims,
-        refresh_version=store.documents.refresh_version if isinstance(store, sqlite.SqliteStore) else None,
+        claims=None if isinstance(store, embedded.SqliteStore) else store.claims,
+        refresh_version=store.documents.refresh_version if isinstance(store, embedded.SqliteStore) else None,
         auditor=store.auditor,
     )
 
@@ -255,8 +255,8 @@ def _guarded(name: str, ping: Callable[[], Awaitable[str]], settings: Settings) 
 async def _open_documents(settings: Settings) -> AsyncIterator[DocumentBackend]:
     backends = settings.stores
     if backends.documents == "embedded":
-        async with sqlite.open_documents(
-            settings.data_dir / sqlite.FILE_NAME, erase_after_s=settings.stores.erase_after_s
+        async with embedded.open_documents(
+            settings.data_dir / embedded.FILE_NAME, erase_after_s=settings.stores.erase_after_s
         ) as half:
             yield DocumentBackend(half.documents, half.writer, half.texts, half.metrics)
         return
@@ -271,7 +271,7 @@ async def _open_documents(settings: Settings) -> AsyncIterator[DocumentBackend]:
 async def _open_document_auditor(settings: Settings) -> AsyncIterator[writing.IndexAuditor]:
     backends = settings.stores
     if backends.documents == "embedded":
-        async with sqlite.open_auditor(settings.data_dir / sqlite.FILE_NAME) as auditor:
+        async with embedded.open_auditor(settings.data_dir / embedded.FILE_NAME) as auditor:
             yield auditor
         return
     from rag_context.stores.mongodb import open_mongodb  # noqa: PLC0415  (an extra)
@@ -288,11 +288,11 @@ async def _open_vectors(settings: Settings) -> AsyncIterator[OpenGeneration]:
     match backends.vectors:
         case "embedded":
             async with AsyncExitStack() as stack:
-                first = settings.data_dir / sqlite.VECTORS_FILE_NAME
+                first = settings.data_dir / embedded.VECTORS_FILE_NAME
 
                 def opened(generation: int) -> vector_generations.VectorStorage:
                     number = f"{first.stem}{name.format(generation)}{first.suffix}"
-                    half = sqlite.start_vectors(
+                    half = embedded.start_vectors(
                         first if generation == 0 else first.with_name(number),
                         erase_after_s=settings.stores.erase_after_s,
                     )

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import httpx2
 import pytest
 
-from rag_context.stores.sqlite import FILE_NAME
+from rag_context.stores.sqlite.embedded import FILE_NAME
 from tests.end_to_end.process import Served, served, wait_until
 from tests.outcomes.embedding_server import EmbeddingServer, embedding_server
 from tests.outcomes.quotations import index_all, texts

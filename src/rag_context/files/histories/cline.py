@@ -8,20 +8,7 @@ from collections.abc import Iterator
 
 from rag_context.files.formats.exchange import Format
 from rag_context.files.formats.json_stream import Fields, word
-from rag_context.files.histories.client_records import (
-    CONTEXT,
-    REASONING,
-    TOOL_CALL,
-    TOOL_OUTPUT,
-    USER,
-    Client,
-    Marks,
-    Record,
-    injecting,
-    inside,
-    parts,
-    record_by,
-)
+from rag_context.files.histories import client_records
 
 _WRAPPERS = ("user_input", "task", "feedback", "answer", "user_message")
 _TOOLS = (
@@ -33,32 +20,32 @@ _TOOLS = (
 )  # fmt: skip
 
 
-def _records(message: Fields) -> Iterator[Record]:
+def _records(message: Fields) -> Iterator[client_records.Record]:
     role = word(message, "role")
     if not role:
         return
-    record = record_by(role, message.get("content"), message.get("ts"), word(message, "id"))
-    if record.speaker == USER:
+    record = client_records.record_by(role, message.get("content"), message.get("ts"), word(message, "id"))
+    if record.speaker == client_records.USER:
         record = _words(record)
     yield record
 
 
-def _words(record: Record) -> Record:
+def _words(record: client_records.Record) -> client_records.Record:
     """Where a wrapper marks the person's text, the rest of a message is injected; tools' results begin like this."""
     texts: list[str] = []
-    is_output, is_wrapped = False, any(inside(text, _WRAPPERS) is not None for text in record.texts)
+    is_output, is_wrapped = False, any(client_records.inside(text, _WRAPPERS) is not None for text in record.texts)
     for text in record.texts:
-        words = inside(text, _WRAPPERS)
+        words = client_records.inside(text, _WRAPPERS)
         is_output |= words is None and _is_output(text)
         if words is not None:
             texts.append(words)
         elif not is_wrapped and (not is_output or text.lstrip().startswith("<environment_details>")):
             texts.append(text)
         elif text.lstrip().startswith("<environment_details>"):
-            record.left_out[CONTEXT] += 1
+            record.left_out[client_records.CONTEXT] += 1
         else:
-            record.left_out[TOOL_OUTPUT] += 1
-    return Record(record.speaker, tuple(texts), record.at, record.id, record.left_out)
+            record.left_out[client_records.TOOL_OUTPUT] += 1
+    return client_records.Record(record.speaker, tuple(texts), record.at, record.id, record.left_out)
 
 
 def _is_output(text: str) -> bool:
@@ -69,13 +56,13 @@ def _is_output(text: str) -> bool:
 def _is_prompt(record: Fields) -> bool:
     """Beginnings of the parts of such a message, and of no other."""
     content = record.get("content")
-    texts = parts(content)[0] if record.get("role") == "user" and isinstance(content, list) else ()
+    texts = client_records.parts(content)[0] if record.get("role") == "user" and isinstance(content, list) else ()
     return any(
         text.lstrip().startswith(("<user_input", "<environment_details>", "[TASK RESUMPTION]")) for text in texts
     )
 
 
-CLINE = Client(
+CLINE = client_records.Client(
     format=Format.CLINE,
     is_own=lambda record: (
         ("agent" in record and "sessionId" in record and isinstance(record.get("messages"), list))
@@ -83,11 +70,11 @@ CLINE = Client(
     ),
     record=_records,
     files=("api_conversation_history.json",),
-    user=injecting(
+    user=client_records.injecting(
         "environment_details", "file_content", "folder_content", "url_content", "explicit_instructions"
     ),
-    model=Marks(
-        blocks={**dict.fromkeys(_TOOLS, TOOL_CALL), "thinking": REASONING},
+    model=client_records.Marks(
+        blocks={**dict.fromkeys(_TOOLS, client_records.TOOL_CALL), "thinking": client_records.REASONING},
         unwrapped=(
             "attempt_completion", "result", "ask_followup_question", "question", "plan_mode_respond", "response",
         ),

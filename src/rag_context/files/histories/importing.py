@@ -20,19 +20,7 @@ from itertools import islice
 from pathlib import Path
 
 from rag_context.api.index import BulkLine, BulkReceipt, HistoryReceipt
-from rag_context.domain.documents import (
-    Channel,
-    DocumentInput,
-    FileDocument,
-    FileEntry,
-    FileStamp,
-    Json,
-    MessageTime,
-    Metadata,
-    Origin,
-    document_id,
-    moment,
-)
+from rag_context.domain import documents
 from rag_context.files.descriptors import NotRegularError, open_file
 from rag_context.files.file_jobs import bulk_line
 from rag_context.files.file_reading import Rejected, stamp_of
@@ -88,14 +76,14 @@ ALL = Choice()
 @dataclass(slots=True)
 class _Session:
     transcript: Transcript
-    entry: FileEntry | None
-    stamp: FileStamp
+    entry: documents.FileEntry | None
+    stamp: documents.FileStamp
     read_ns: int
     deleted: frozenset[str] = frozenset()
     """Ids of documents that were deleted since they were imported."""
     digest: bytes = b""
     sent: int = 0
-    kept: list[FileDocument] = field(default_factory=list)
+    kept: list[documents.FileDocument] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
     redactions: Counter[str] = field(default_factory=Counter)
     failure: str | None = None
@@ -175,7 +163,7 @@ class _Pass:
         self._is_survey = is_survey
         self._soon = asyncio.get_running_loop().call_soon_threadsafe
         self._databases: dict[Path, Connection] = {}
-        self._finished: list[FileEntry] = []
+        self._finished: list[documents.FileEntry] = []
         self._stale: list[str] = []
         choice = histories.choice
         recipe = repr((READING, DOCUMENT_CHARS, sorted(choice.drivers), choice.exclude))
@@ -229,8 +217,8 @@ class _Pass:
         entries = self._histories.manifest.entries([each.key for each in page])
         return [self._session(each, entries.get(each.key)) for each in page]
 
-    def _session(self, transcript: Transcript, entry: FileEntry | None) -> _Session | None:
-        choice, stamp = self._histories.choice, FileStamp(0, transcript.version, 0, 0)
+    def _session(self, transcript: Transcript, entry: documents.FileEntry | None) -> _Session | None:
+        choice, stamp = self._histories.choice, documents.FileStamp(0, transcript.version, 0, 0)
         if not transcript.session:
             try:
                 stamp = stamp_of(transcript.path.stat())
@@ -303,7 +291,12 @@ class _Pass:
             elif is_deleted:
                 session.note(status="deleted")
             # A worker process is used again only if all its answers are read.
-            if is_taken and not is_deleted and document_id(document) not in session.deleted and not self._is_survey:
+            if (
+                is_taken
+                and not is_deleted
+                and documents.document_id(document) not in session.deleted
+                and not self._is_survey
+            ):
                 line = bulk_line(document, defer=True)
                 if isinstance(line, Rejected):
                     session.note(status="rejected", reason=line.reason)
@@ -336,7 +329,7 @@ class _Pass:
 
     def _count(self, session: _Session, extracted: Extracted, tag: str, folder: str) -> None:
         receipt = session.receipt
-        times = [moment(at_) for _, at_ in extracted.message_times]
+        times = [documents.moment(at_) for _, at_ in extracted.message_times]
         turns = extracted.extra.get("turns", 0)
         starts = [each for each in (receipt.started_at, *times) if each is not None]
         ends = [each for each in (receipt.ended_at, *times) if each is not None]
@@ -365,7 +358,9 @@ class _Pass:
         if receipt.status == "rejected":
             session.failure = receipt.reason
         else:
-            session.kept.append(FileDocument(line.source, receipt.document_id or "", receipt.content_hash or ""))
+            session.kept.append(
+                documents.FileDocument(line.source, receipt.document_id or "", receipt.content_hash or "")
+            )
         if session.is_done:
             self._finish(session)
 
@@ -394,7 +389,7 @@ class _Pass:
             self._stale += [each.id for each in rest]
             rest = []
         self._finished.append(
-            FileEntry(
+            documents.FileEntry(
                 path=session.transcript.key,
                 stamp=session.stamp,
                 read_ns=session.read_ns,
@@ -408,26 +403,26 @@ class _Pass:
 
 def _written(session: _Session) -> datetime | None:
     """When a file was changed last: the time of messages that have none."""
-    return None if session.transcript.session else moment(session.stamp.modified_ns // 1000)
+    return None if session.transcript.session else documents.moment(session.stamp.modified_ns // 1000)
 
 
-def _document(extracted: Extracted, client: str, tag: str, written: datetime | None) -> DocumentInput:
-    extra: dict[str, Json] = {}
+def _document(extracted: Extracted, client: str, tag: str, written: datetime | None) -> documents.DocumentInput:
+    extra: dict[str, documents.Json] = {}
     for name, value in extracted.extra.items():
         extra[name] = [*value] if isinstance(value, list) else value
-    times = tuple(MessageTime(start, moment(at_)) for start, at_ in extracted.message_times)
+    times = tuple(documents.MessageTime(start, documents.moment(at_)) for start, at_ in extracted.message_times)
     session = extracted.session_id or ""
     number = extracted.part.removeprefix(session).lstrip("-")
-    return DocumentInput(
+    return documents.DocumentInput(
         content=extracted.content,
         content_type=extracted.content_type,
         session_id=session,
         source=f"{client}:{session}" + (f"#{number}" if number else ""),
-        metadata=Metadata(agent=client, tags=(tag,), extra=extra),
-        channel=Channel.FILE,
+        metadata=documents.Metadata(agent=client, tags=(tag,), extra=extra),
+        channel=documents.Channel.FILE,
         occurred_at=min((each.at for each in times), default=written),
         message_times=times,
-        origin=Origin(extracted.origin) if extracted.origin is not None else None,
+        origin=documents.Origin(extracted.origin) if extracted.origin is not None else None,
     )
 
 

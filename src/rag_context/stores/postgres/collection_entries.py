@@ -10,17 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from rag_context.domain.clauses import (
-    Clause,
-    Comparison,
-    Conjunction,
-    Disjunction,
-    Membership,
-    Negation,
-    Operator,
-    Path,
-    Scalar,
-)
+from rag_context.domain import clauses
 from rag_context.domain.documents import DOCUMENTATION, Json, moment
 from rag_context.domain.text import terms
 from rag_context.domain.vectors import Matrix
@@ -49,7 +39,12 @@ _UNESCAPES = {escape: character for character, escape in _ESCAPES.items()}
 _SPECIAL = re.compile("[\x00-\x02]")
 _ESCAPED = re.compile("|".join(_UNESCAPES))
 
-_SIGNS = {Operator.GREATER: ">", Operator.AT_LEAST: ">=", Operator.LESS: "<", Operator.AT_MOST: "<="}
+_SIGNS = {
+    clauses.Operator.GREATER: ">",
+    clauses.Operator.AT_LEAST: ">=",
+    clauses.Operator.LESS: "<",
+    clauses.Operator.AT_MOST: "<=",
+}
 
 
 def escaped(text: str) -> str:
@@ -96,12 +91,12 @@ def entry_from(row: Row) -> Entry:
     return Entry(unescaped(row["id"]), unescaped(row["text"]), json.loads(row["metadata"]))
 
 
-def passes(where: Clause, parameters: Parameters) -> str:
+def passes(where: clauses.Clause, parameters: Parameters) -> str:
     """`where` as SQL over `entries AS e`; true or false for every row, never null."""
     return _Conditions(parameters).of(where)
 
 
-def field_at(path: Path, parameters: Parameters) -> str:
+def field_at(path: clauses.Path, parameters: Parameters) -> str:
     """The value at `path` of `entries AS e` as SQL; null where there is none. Lists are not walked into."""
     return "e.fields" + "".join(f" -> {parameters.add(escaped(step))}::text" for step in path)
 
@@ -111,48 +106,48 @@ class _Conditions:
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
-        self._fields: dict[Path, str] = {}
+        self._fields: dict[clauses.Path, str] = {}
 
-    def of(self, where: Clause) -> str:
+    def of(self, where: clauses.Clause) -> str:
         match where:
-            case Comparison(path, operator, value):
+            case clauses.Comparison(path, operator, value):
                 return "false" if _is_never(operator, value) else self._compared(self._field(path), operator, value)
-            case Membership(path, values):
+            case clauses.Membership(path, values):
                 listed = self._parameters.add([_as_json(value) for value in values])
                 return f"coalesce({self._field(path)}, 'null') = ANY ({listed}::jsonb[])"
-            case Conjunction(parts):
+            case clauses.Conjunction(parts):
                 return f"({' AND '.join(self.of(part) for part in parts)})" if parts else "true"
-            case Disjunction(parts):
+            case clauses.Disjunction(parts):
                 return f"({' OR '.join(self.of(part) for part in parts)})" if parts else "false"
-            case Negation(part):
+            case clauses.Negation(part):
                 return f"NOT {self.of(part)}"
 
-    def _field(self, path: Path) -> str:
+    def _field(self, path: clauses.Path) -> str:
         if path not in self._fields:
             self._fields[path] = f"({field_at(path, self._parameters)})"
         return self._fields[path]
 
-    def _compared(self, field: str, operator: Operator, value: Scalar) -> str:
+    def _compared(self, field: str, operator: clauses.Operator, value: clauses.Scalar) -> str:
         match operator:
-            case Operator.EQUAL:
+            case clauses.Operator.EQUAL:
                 return f"coalesce({field}, 'null') = {self._json(value)}"
-            case Operator.NOT_EQUAL:
+            case clauses.Operator.NOT_EQUAL:
                 return f"coalesce({field}, 'null') <> {self._json(value)}"
-            case Operator.EXISTS:
+            case clauses.Operator.EXISTS:
                 return f"coalesce({field}, 'null') {'<>' if value else '='} 'null'"
-            case Operator.CONTAINS:
+            case clauses.Operator.CONTAINS:
                 return self._contains(field, value)
             case _:
                 return self._ordered(field, _SIGNS[operator], value)
 
-    def _contains(self, field: str, value: Scalar) -> str:
+    def _contains(self, field: str, value: clauses.Scalar) -> str:
         """Of texts and of lists only: a single value contains itself in PostgreSQL."""
         in_texts = (
             f"WHEN 'string' THEN strpos({_text(field)}, {self._text(value)}) > 0" if isinstance(value, str) else ""
         )
         return f"CASE jsonb_typeof({field}) {in_texts} WHEN 'array' THEN {field} @> {self._json(value)} ELSE false END"
 
-    def _ordered(self, field: str, sign: str, value: Scalar) -> str:
+    def _ordered(self, field: str, sign: str, value: clauses.Scalar) -> str:
         """Numbers among numbers, texts among texts. A cast comes behind its test only inside of CASE."""
         if isinstance(value, str):
             kind, comparison = "string", f"{_text(field)} {sign} {self._text(value)}"
@@ -161,15 +156,15 @@ class _Conditions:
             kind, comparison = "number", f"{field}::numeric {sign} {number}"
         return f"CASE jsonb_typeof({field}) WHEN '{kind}' THEN {comparison} ELSE false END"
 
-    def _json(self, value: Scalar) -> str:
+    def _json(self, value: clauses.Scalar) -> str:
         return f"{self._parameters.add(_as_json(value))}::jsonb"
 
-    def _text(self, value: Scalar) -> str:
+    def _text(self, value: clauses.Scalar) -> str:
         return f"{self._parameters.add(escaped(str(value)))}::text"
 
 
-def _is_never(operator: Operator, value: Scalar) -> bool:
-    if operator is Operator.CONTAINS:
+def _is_never(operator: clauses.Operator, value: clauses.Scalar) -> bool:
+    if operator is clauses.Operator.CONTAINS:
         return value is None
     return operator in _SIGNS and (value is None or isinstance(value, bool))
 
@@ -197,7 +192,7 @@ def _comparable(value: "Json | Mapping[str, Json]") -> Json:
 
 
 async def best_by_keywords(
-    connection: Connection, key: int, text: str, where: Clause, *, limit: int, also: Sequence[str]
+    connection: Connection, key: int, text: str, where: clauses.Clause, *, limit: int, also: Sequence[str]
 ) -> dict[str, KeywordScore]:
     """The `limit` entries of the collection `key` with the highest BM25, equal ones by id; and the scores of `also`.
 
@@ -235,7 +230,7 @@ async def best_by_keywords(
     }
 
 
-async def _frequencies(connection: Connection, key: int, keys: Sequence[int], where: Clause) -> list[int]:
+async def _frequencies(connection: Connection, key: int, keys: Sequence[int], where: clauses.Clause) -> list[int]:
     """How many of the entries hold each term."""
     parameters = Parameters(key, keys)
     rows = await connection.fetch(

@@ -10,18 +10,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from rag_context.errors import BackendDataError, BackendRejectedError, ForeignIndexError
-from rag_context.stores.postgres.driver import (
-    COMPONENT,
-    CONNECT_S,
-    IDLE_S,
-    ConnectionPool,
-    Connector,
-    Plan,
-    decoded_vector,
-    encoded_vector,
-    incomplete,
-    translated,
-)
+from rag_context.stores.postgres import driver
 from rag_context.stores.postgres.rows import PostgresTables
 from rag_context.stores.server_stores import log_failure
 from rag_context.stores.sql_upgrades import fill_event_times, find_origins
@@ -55,7 +44,7 @@ _MIGRATIONS = 0x7261675F_00000001
 _SETTINGS = {
     "application_name": "rag-context",
     "jit": "off",  # compiles for longer than these statements run
-    "plan_cache_mode": Plan.EACH_TIME.value,
+    "plan_cache_mode": driver.Plan.EACH_TIME.value,
     "idle_in_transaction_session_timeout": "60s",  # a process that was stopped keeps its locks no longer
 }
 
@@ -83,8 +72,8 @@ class PostgresDatabase:
         self._url = url
         self._pool_size = pool_size
         self._statement_cache_size = statement_cache_size
-        self._connector = Connector(url)
-        self._pool: ConnectionPool | None = None
+        self._connector = driver.Connector(url)
+        self._pool: driver.ConnectionPool | None = None
         self._opening: asyncio.Task[Any] | None = None
         self._vector_schema = "public"
         self._running: set[asyncio.Task[Any]] = set()
@@ -96,16 +85,16 @@ class PostgresDatabase:
         """Whether a connection is one session of the server for as long as it is open: not behind PgBouncer."""
         return self._statement_cache_size > 0
 
-    async def fetch(self, statement: str, *values: object, plan: Plan = Plan.EACH_TIME) -> list[Row]:
+    async def fetch(self, statement: str, *values: object, plan: driver.Plan = driver.Plan.EACH_TIME) -> list[Row]:
         return await self.read(lambda connection: connection.fetch(statement, *values), plan)
 
     async def fetchrow(self, statement: str, *values: object) -> Row | None:
-        return await self.read(lambda each: each.fetchrow(statement, *values, timeout=ANSWER_S), Plan.EITHER)
+        return await self.read(lambda each: each.fetchrow(statement, *values, timeout=ANSWER_S), driver.Plan.EITHER)
 
-    async def read(self, work: Callable[[Connection], Awaitable[T]], plan: Plan = Plan.EACH_TIME) -> T:
+    async def read(self, work: Callable[[Connection], Awaitable[T]], plan: driver.Plan = driver.Plan.EACH_TIME) -> T:
         return await self._detached(self._run(work, plan))
 
-    async def write(self, work: Callable[[Connection], Awaitable[T]], plan: Plan = Plan.EACH_TIME) -> T:
+    async def write(self, work: Callable[[Connection], Awaitable[T]], plan: driver.Plan = driver.Plan.EACH_TIME) -> T:
         """Run `work` in one transaction; what it wrote is durable when this returns.
 
         Raises: BackendError (the server failed; nothing was written, unless the connection was lost during the commit).
@@ -135,7 +124,7 @@ class PostgresDatabase:
     async def outside(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run `work`, which may take hours, on a connection of its own without a transaction. Raises: BackendError."""
         connection = await self.session()
-        with translated(self.address):
+        with driver.translated(self.address):
             try:
                 return await work(connection)
             finally:
@@ -144,7 +133,7 @@ class PostgresDatabase:
     async def session(self) -> Connection:
         """A connection beside the pool, which its user closes. Raises: BackendError."""
         await self._opened()
-        with translated(self.address):
+        with driver.translated(self.address):
             return await self._connect()
 
     async def close(self) -> None:
@@ -183,8 +172,8 @@ class PostgresDatabase:
         if not task.cancelled():
             task.exception()  # read, so that asyncio does not log what a cancelled caller did not wait for
 
-    async def _run(self, work: Callable[[Connection], Awaitable[T]], plan: Plan) -> T:
-        with translated(self.address):
+    async def _run(self, work: Callable[[Connection], Awaitable[T]], plan: driver.Plan) -> T:
+        with driver.translated(self.address):
             pool = await self._opened()
             connection = await pool.acquire()
             try:
@@ -201,7 +190,7 @@ class PostgresDatabase:
                 with suppress(TimeoutError, OSError, asyncpg.InterfaceError, asyncpg.PostgresError):
                     await pool.connections.release(connection, timeout=RELEASE_S)
 
-    async def _opened(self) -> ConnectionPool:
+    async def _opened(self) -> driver.ConnectionPool:
         """The pool; the first callers wait for it together."""
         if self._pool is not None:
             return self._pool
@@ -210,8 +199,8 @@ class PostgresDatabase:
             self._opening.add_done_callback(log_failure())
         return await asyncio.shield(self._opening)
 
-    async def _open(self) -> ConnectionPool:
-        with translated(self.address):
+    async def _open(self) -> driver.ConnectionPool:
+        with driver.translated(self.address):
             connection = await self._connect(is_migrated=False)
             try:
                 await _migrate(connection, self.address)
@@ -223,12 +212,12 @@ class PostgresDatabase:
                 connect=self._connector.connect,
                 min_size=0,
                 max_size=self._pool_size,
-                max_inactive_connection_lifetime=IDLE_S,
+                max_inactive_connection_lifetime=driver.IDLE_S,
                 init=self._prepare,
                 reset=_nothing_to_reset,
                 **self._options(_LOCK_TIMEOUT),
             )
-            self._pool = ConnectionPool(pool, self._pool_size)
+            self._pool = driver.ConnectionPool(pool, self._pool_size)
         return self._pool
 
     async def _connect(self, *, is_migrated: bool = True) -> Connection:
@@ -247,7 +236,7 @@ class PostgresDatabase:
         cached = self._statement_cache_size
         settings = {**_SETTINGS, **more} if cached else {"application_name": _SETTINGS["application_name"]}
         return {
-            "timeout": CONNECT_S,
+            "timeout": driver.CONNECT_S,
             "command_timeout": COMMAND_S,
             "statement_cache_size": cached,
             "server_settings": settings,
@@ -256,7 +245,11 @@ class PostgresDatabase:
     async def _prepare(self, connection: Connection) -> None:
         with suppress(ValueError):  # the type is gone: what needs no vectors still works, the rest says what is missing
             await connection.set_type_codec(
-                "vector", schema=self._vector_schema, encoder=encoded_vector, decoder=decoded_vector, format="binary"
+                "vector",
+                schema=self._vector_schema,
+                encoder=driver.encoded_vector,
+                decoder=driver.decoded_vector,
+                format="binary",
             )
 
 
@@ -288,7 +281,8 @@ async def _migrate(connection: Connection, address: str) -> None:
     server = connection.get_server_version()
     if server.major < OLDEST_SERVER:
         raise BackendRejectedError(
-            COMPONENT, f"PostgreSQL at {address} is version {server.major}; upgrade it to {OLDEST_SERVER} or later."
+            driver.COMPONENT,
+            f"PostgreSQL at {address} is version {server.major}; upgrade it to {OLDEST_SERVER} or later.",
         )
     steps = migrations()
     if await _version(connection) != len(steps):
@@ -297,7 +291,7 @@ async def _migrate(connection: Connection, address: str) -> None:
             done = await _version(connection)
             if done > len(steps):
                 raise ForeignIndexError(
-                    COMPONENT,
+                    driver.COMPONENT,
                     f"The index in the database {address} was made by a newer version of rag-context;"
                     " upgrade this one.",
                 )
@@ -330,7 +324,7 @@ async def _check_encoding(connection: Connection, address: str) -> None:
     encoding = await connection.fetchval("SHOW server_encoding")
     if encoding != "UTF8":
         raise BackendRejectedError(
-            COMPONENT,
+            driver.COMPONENT,
             f"The database {address} has the encoding {encoding}, which cannot hold every text; create one with UTF8"
             " (`createdb -E UTF8 -T template0`).",
         )
@@ -342,23 +336,24 @@ async def _create_extension(connection: Connection, address: str) -> None:
             await connection.execute("CREATE EXTENSION vector")
     except (asyncpg.UndefinedFileError, asyncpg.FeatureNotSupportedError) as error:
         raise BackendRejectedError(
-            COMPONENT,
+            driver.COMPONENT,
             f"PostgreSQL at {address} has no pgvector; install pgvector 0.8 or later on the server"
             " (package postgresql-NN-pgvector), or use an image that has it (pgvector/pgvector).",
         ) from error
     except asyncpg.InsufficientPrivilegeError as error:
         raise BackendRejectedError(
-            COMPONENT, f"Only a superuser can add pgvector to {address}; run `CREATE EXTENSION vector` there as one."
+            driver.COMPONENT,
+            f"Only a superuser can add pgvector to {address}; run `CREATE EXTENSION vector` there as one.",
         ) from error
 
 
 async def _check_extension(connection: Connection, address: str) -> None:
     version = await connection.fetchval("SELECT extversion FROM pg_extension WHERE extname = 'vector'")
     if version is None:
-        raise BackendDataError(COMPONENT, incomplete(address, "pgvector is gone"))
+        raise BackendDataError(driver.COMPONENT, driver.incomplete(address, "pgvector is gone"))
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_EXTENSION:
         raise BackendRejectedError(
-            COMPONENT,
+            driver.COMPONENT,
             f"pgvector in {address} is version {version}; install 0.8 or later and run"
             " `ALTER EXTENSION vector UPDATE`.",
         )

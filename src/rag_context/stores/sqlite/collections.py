@@ -21,14 +21,7 @@ from rag_context.domain.vectors import Matrix, Vector
 from rag_context.domain.where import matches
 from rag_context.errors import BackendDataError
 from rag_context.ports import provider
-from rag_context.stores.engines import (
-    DiscardedRows,
-    check_dimension,
-    check_distinct,
-    metadata_text,
-    timed_health,
-    unknown_collection,
-)
+from rag_context.stores import engines
 from rag_context.stores.sqlite.changes import blobs_of, shorten
 from rag_context.stores.sqlite.collection_view import CollectionView, paths_of
 from rag_context.stores.sqlite.database import Database, reading, writing
@@ -109,7 +102,7 @@ class SqliteCollections:
         self._lock_timeout_s = lock_timeout_s
         self._opened: Database | None = None
         self._memory = LoadedCollections(time.monotonic)
-        self._discarded = DiscardedRows(lambda: remove_discarded(self._database))
+        self._discarded = engines.DiscardedRows(lambda: remove_discarded(self._database))
 
     @property
     def capabilities(self) -> provider.Capabilities:
@@ -174,7 +167,7 @@ class SqliteCollections:
 
     async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[provider.EntryHit]:
         def hits(row: CollectionRow, view: CollectionView, connection: sqlite3.Connection) -> list[provider.EntryHit]:
-            check_dimension(name, row.collection.dimension, len(vector))
+            engines.check_dimension(name, row.collection.dimension, len(vector))
             nearest = view.nearest(vector, where, limit, partial(_read_matrix, connection))
             entries = _read_entries([scored.seq for scored in nearest], connection)
             return [provider.EntryHit(entry, scored.cosine) for entry, scored in zip(entries, nearest, strict=True)]
@@ -259,7 +252,7 @@ class SqliteCollections:
 
     async def health(self) -> provider.ProviderHealth:
         """Reads the file; the size is that of the whole file, with whatever else it holds."""
-        return await timed_health(lambda: self._database.read(_count_collections))
+        return await engines.timed_health(lambda: self._database.read(_count_collections))
 
     async def close(self) -> None:
         await self._discarded.close()
@@ -302,7 +295,7 @@ class SqliteCollections:
 
 
 def _describe(name: str, metadata: Mapping[str, Json], connection: sqlite3.Connection) -> provider.Collection:
-    connection.execute("UPDATE collections SET metadata = ? WHERE name = ?", (metadata_text(metadata), name))
+    connection.execute("UPDATE collections SET metadata = ? WHERE name = ?", (engines.metadata_text(metadata), name))
     return _find(name, connection).collection
 
 
@@ -310,7 +303,7 @@ def _find(name: str, connection: sqlite3.Connection) -> CollectionRow:
     """The row of a collection. Raises: NotFoundError (there is no collection of this name)."""
     row = next(_rows(connection, "WHERE name = ?", name), None)
     if row is None:
-        raise unknown_collection(name)
+        raise engines.unknown_collection(name)
     return row
 
 
@@ -352,9 +345,9 @@ _StoredEntry: TypeAlias = tuple[str, str, str, bytes]
 
 def _stored_entries(entries: Sequence[provider.Entry], vectors: Matrix) -> list[_StoredEntry]:
     """Entries with their vectors (`(len(entries), dim) float32`), written out. Raises: InvalidInputError."""
-    check_distinct(entries)
+    engines.check_distinct(entries)
     return [
-        (entry.id, metadata_text(entry.metadata), entry.text, vector)
+        (entry.id, engines.metadata_text(entry.metadata), entry.text, vector)
         for entry, vector in zip(entries, blobs_of(vectors), strict=True)
     ]
 
@@ -377,7 +370,7 @@ def _upsert(name: str, rows: Sequence[_StoredEntry], dimension: int, connection:
     key, _, collection = _find(name, connection)
     if not rows:
         return
-    check_dimension(name, collection.dimension, dimension)
+    engines.check_dimension(name, collection.dimension, dimension)
     if collection.dimension is None:
         connection.execute("UPDATE collections SET dimension = ? WHERE key = ?", (dimension, key))
     # Not listed as deletions: a copy in memory replaces an entry when it reads the new row with its id.
@@ -440,7 +433,7 @@ def _insert(collection: provider.Collection, connection: sqlite3.Connection) -> 
            VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING""",
         (
             collection.name,
-            metadata_text(collection.metadata),
+            engines.metadata_text(collection.metadata),
             collection.embedding_provider,
             collection.embedding_model,
             collection.dimension,

@@ -22,23 +22,7 @@ from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.database import ReadWriteLock
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.memory.columns import (
-    ORIGINS,
-    ChunkColumns,
-    Codes,
-    DocumentColumns,
-    DocumentFields,
-    StoredChunk,
-    StoredVector,
-    turns_around,
-)
-from rag_context.stores.sqlite.memory.terms import (
-    KeywordScores,
-    Statistics,
-    TenantTerms,
-    scores_of_all,
-    scores_of_groups,
-)
+from rag_context.stores.sqlite.memory import columns, terms
 from rag_context.stores.sqlite.memory.vector_scan import Mask, ReadVectors, Rows, Vectors, best, in_order, matrix_of
 
 LEAST_DEAD = 1024
@@ -63,10 +47,10 @@ class Change:
     """Keys of chunks that were deleted."""
     without_vector: Sequence[int] = ()
     """Keys of chunks that lost their vector."""
-    documents: Sequence[DocumentFields] = ()
-    chunks: Sequence[StoredChunk] = ()
+    documents: Sequence[columns.DocumentFields] = ()
+    chunks: Sequence[columns.StoredChunk] = ()
     """New ones, by ascending key."""
-    vectors: Sequence[StoredVector] = ()
+    vectors: Sequence[columns.StoredVector] = ()
 
 
 class MemoryIndex:
@@ -74,22 +58,22 @@ class MemoryIndex:
 
     def __init__(self) -> None:
         self._lock = ReadWriteLock()
-        self._documents = DocumentColumns()
-        self._rows = ChunkColumns()
+        self._documents = columns.DocumentColumns()
+        self._rows = columns.ChunkColumns()
         self._ids: list[str] = []
-        self._speakers: Codes[str | None] = Codes()
+        self._speakers: columns.Codes[str | None] = columns.Codes()
         self._by_id: dict[str, int] = {}
         self._vectors = Vectors()
         self._dimension: int | None = None
         self._embedded = 0
         self._misfits: set[int] = set()
         """Keys of chunks whose stored vector is of another dimension: no answer is whole without them."""
-        self._terms: dict[TenantName, TenantTerms] = {}
+        self._terms: dict[TenantName, terms.TenantTerms] = {}
         self._live = 0
-        self._statistics: dict[TenantName, Statistics] = {}
+        self._statistics: dict[TenantName, terms.Statistics] = {}
         """Those of this state of the chunks that a search needed."""
         self._refs: dict[int, ChunkRef] = {}
-        self._scored: LRUCache[tuple[TenantName, str], KeywordScores] = LRUCache(SCORED)
+        self._scored: LRUCache[tuple[TenantName, str], terms.KeywordScores] = LRUCache(SCORED)
         """Of this state of the chunks; used under a lock of its own, because readers run side by side."""
         self._scored_lock = threading.Lock()
 
@@ -237,7 +221,7 @@ class MemoryIndex:
         lengths = np.where(self._rows.live[rows], self._rows.lengths[rows], 0)
         chunks = self._statistics_of(name, rows).chunks
         return dict(
-            zip(known, scores_of_groups(query, of_tenant.postings, chunks, groups, lengths).tolist(), strict=True)
+            zip(known, terms.scores_of_groups(query, of_tenant.postings, chunks, groups, lengths).tolist(), strict=True)
         )
 
     def neighbours(self, ids: Sequence[str]) -> dict[str, Neighbours]:
@@ -249,7 +233,7 @@ class MemoryIndex:
         at_an_end = ends[[self._documents.thread(document) is not None for document in documents]]
         if len(at_an_end):
             size = len(self._ids)
-            turns = turns_around(
+            turns = columns.turns_around(
                 rows[at_an_end], self._documents, self._rows.documents[:size], self._rows.positions, self._rows.live
             )
             before[at_an_end] = np.where(before[at_an_end] < 0, turns[0], before[at_an_end])
@@ -312,24 +296,24 @@ class MemoryIndex:
         matching: Mask | None = np.logical_and.reduce(masks) if masks else None
         return matching
 
-    def _scores_of(self, query: str, tenant: TenantName, of_tenant: TenantTerms) -> KeywordScores:
+    def _scores_of(self, query: str, tenant: TenantName, of_tenant: terms.TenantTerms) -> terms.KeywordScores:
         """The exact scores of every chunk of a tenant, by place."""
         with self._scored_lock:
             scores = self._scored.get((tenant, query))
         if scores is None:
             # Outside the lock: at worst two searches score one query at once, and no other query waits for it. The
             # chunks stay as they are meanwhile, because both read them.
-            scores = scores_of_all(query, of_tenant.postings, self._statistics_of(tenant, of_tenant.rows))
+            scores = terms.scores_of_all(query, of_tenant.postings, self._statistics_of(tenant, of_tenant.rows))
             with self._scored_lock:
                 self._scored[tenant, query] = scores
         return scores
 
-    def _statistics_of(self, tenant: TenantName, rows: NDArray[np.int32]) -> Statistics:
+    def _statistics_of(self, tenant: TenantName, rows: NDArray[np.int32]) -> terms.Statistics:
         statistics = self._statistics.get(tenant)
         if statistics is None:
             live, lengths = self._rows.live[rows], self._rows.lengths[rows]
             chunks = int(live.sum())
-            statistics = self._statistics[tenant] = Statistics.of(
+            statistics = self._statistics[tenant] = terms.Statistics.of(
                 lengths=lengths,
                 live=live if chunks < len(rows) else None,
                 is_conversation=self._documents.of_type(CHAT)[self._rows.documents[rows]],
@@ -374,7 +358,7 @@ class MemoryIndex:
         if not self._embedded:
             self._vectors, self._dimension = Vectors(), None
 
-    def _append(self, chunks: Sequence[StoredChunk]) -> None:
+    def _append(self, chunks: Sequence[columns.StoredChunk]) -> None:
         owners = [(chunk, self._documents.row(chunk.document)) for chunk in chunks if chunk.is_readable]
         chunks = [chunk for chunk, document in owners if document is not None]
         if not chunks:
@@ -390,18 +374,18 @@ class MemoryIndex:
         numbers.times[start:end] = [chunk.occurred_at for chunk in chunks]
         numbers.speakers[start:end] = [self._speakers.number(chunk.speaker) for chunk in chunks]
         numbers.standing[start:end] = [chunk.standing == 1 for chunk in chunks]
-        numbers.origins[start:end] = [ORIGINS[Origin.stored(chunk.origin)] for chunk in chunks]
+        numbers.origins[start:end] = [columns.ORIGINS[Origin.stored(chunk.origin)] for chunk in chunks]
         numbers.live[start:end] = True
         tenants = self._documents.tenants()[numbers.documents[start:end]]
         for number in np.unique(tenants).tolist():
             places = np.flatnonzero(tenants == number)
-            of_tenant = self._terms.setdefault(self._documents.tenant(number), TenantTerms())
+            of_tenant = self._terms.setdefault(self._documents.tenant(number), terms.TenantTerms())
             of_tenant.append((start + places).astype(np.int32), [chunks[place].terms for place in places.tolist()])
         self._ids.extend([chunk.id for chunk in chunks])
         self._by_id.update(zip((chunk.id for chunk in chunks), range(start, end), strict=True))
         self._live += len(chunks)
 
-    def _put_vectors(self, vectors: Sequence[StoredVector]) -> None:
+    def _put_vectors(self, vectors: Sequence[columns.StoredVector]) -> None:
         """Those of chunks that were deleted since are left out."""
         rows = {int(self._rows.keys[row]): row for row in self._rows_of([each.chunk for each in vectors]).tolist()}
         vectors = [each for each in vectors if each.chunk in rows]
