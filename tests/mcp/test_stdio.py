@@ -75,11 +75,15 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 @asynccontextmanager
-async def piped(service: object, *, opening: object = OPENING) -> AsyncIterator[Pipe]:
-    """A conversation that was opened, over a service."""
+async def piped(
+    service: object, *, opening: object = OPENING, loaded: asyncio.Event | None = None
+) -> AsyncIterator[Pipe]:
+    """A conversation that was opened, over a service; its index is open at once, or when it has `loaded`."""
     memory = memory_of(service)
 
     async def opened() -> Memory:
+        if loaded is not None:
+            await loaded.wait()
         return memory
 
     in_read, in_write = os.pipe()
@@ -108,6 +112,16 @@ async def test_an_opening_that_was_answered_is_not_answered_again() -> None:
     async with piped(StubService()) as pipe:
         await pipe.send({"jsonrpc": "2.0", "id": 1, "method": "resources/list", "params": {"cursor": 7}})
         assert [message["id"] for message in await pipe.rest()] == [1]
+
+
+async def test_a_client_slower_than_the_loading_began_gets_its_list_of_resources_at_once() -> None:
+    """P-3: a machine that stood still for a second; Claude Code shows the model no tool before it has this list."""
+    loaded = asyncio.Event()
+    async with piped(StubService(), loaded=loaded) as pipe:
+        await pipe.send({"jsonrpc": "2.0", "id": 1, "method": "resources/list"})
+        assert (await pipe.receive())["result"] == {"resources": []}
+        loaded.set()
+        assert (await pipe.receive())["method"] == "notifications/resources/list_changed"
 
 
 async def test_an_opening_that_was_not_answered_is_answered_by_the_library() -> None:

@@ -128,7 +128,7 @@ class Opening:
         self.request_id: str | int | None = None
         """The id of the `initialize` that was answered, which the library will answer too."""
         self.is_done = False
-        """Whether the index is being opened: then what it holds is no longer answered here."""
+        """Whether the index is open, or a request waits for it: then what it holds is no longer answered here."""
         self.listed_no_resources = False
         """Whether the client got an empty list of resources: it is notified once the index is open."""
 
@@ -212,7 +212,8 @@ class Opening:
             case "resources/list" if not (self.is_done or self.listed_no_resources):
                 # Claude Code shows no tool before it has this list too. The next request for it is the library's.
                 self.listed_no_resources = True
-                return {"resources": []}
+                # Else the index was opened since, by a thread that may have seen nothing to notify of.
+                return None if self.is_done else {"resources": []}
         return None
 
     def _tool(self, toolset: str, tool: dict[str, Any], output: dict[str, Any]) -> dict[str, Any]:
@@ -295,11 +296,11 @@ class OpeningReader:
     def wait_until_needed(self, pause_s: float) -> None:
         """Return once a request is for the library, the client has closed its end, or `pause_s` after the opening.
 
-        Loading the library while the lists are still being requested would only delay them.
+        Loading the library while the lists are still being requested would only delay them. A client that is slower
+        than that is still answered at once, beside the loading.
         """
         self._has_begun.wait()
         self._is_needed.wait(pause_s)
-        self.opening.is_done = True
 
     def read_line(self) -> bytes | None:
         """The next line for the library; None at the end. Raises: OversizedLineError."""

@@ -70,6 +70,7 @@ async def _notify_of_resources(
     """Notify a client that got an empty list of resources, once there is an index to list."""
     with suppress(MCPError):  # it cannot be opened, and calls report that
         await memory()
+        conversation.opening.is_done = True
         if conversation.opening.listed_no_resources:
             await traffic.write(_RESOURCES_CHANGED)
 
