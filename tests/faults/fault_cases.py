@@ -9,6 +9,7 @@ from tests.faults.fault_kinds import ON_THE_WIRE, FaultKind
 
 KEYWORDS_ONLY = "Vector search unavailable, using text search fallback"
 VECTORS_ONLY = "Text search unavailable, using vector search alone"
+VECTORS_LOST = "Vectors were lost and are computed again: passages without one are ranked by keyword search alone"
 INEXACT = "Passages are ranked without some of their scores or neighbours, which were not available in time"
 NOTHING = "All search methods failed, returning empty results"
 

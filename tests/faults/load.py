@@ -15,7 +15,7 @@ import numpy as np
 from rag_context.search.reads import TOLERABLE
 from tests.end_to_end.process import TIMEOUT_S, command
 from tests.faults.backends import Role
-from tests.faults.fault_cases import INEXACT, KEYWORDS_ONLY, NOTHING, OF, VECTORS_ONLY
+from tests.faults.fault_cases import INEXACT, KEYWORDS_ONLY, NOTHING, OF, VECTORS_LOST, VECTORS_ONLY
 from tests.faults.harness import FaultHarness, MemoryHarness, component
 from tests.torture.acknowledged import ExpectedSource, compose
 
@@ -94,7 +94,7 @@ class Record:
             expected = OF[outage.role].level, OF[outage.role].warning
             for each in self.searches:
                 within = outage.killed < each.began and each.ended < outage.starting
-                waits = MISSING.match(each.label[1] or "") is not None
+                waits = MISSING.match(each.label[1] or "") is not None or each.label[1] == VECTORS_LOST
                 if within and not waits and each.label != expected:
                     yield f"{each.label} while the {outage.role} are away: {each.answer['legs']}"
         for write in self.rejected:
@@ -248,6 +248,8 @@ def _is_honest(answer: dict[str, Any]) -> bool:
             missing, passages = map(int, found.groups())
             other = warning.partition("; ")[2] or None
             return missing <= TOLERABLE * passages and (other, amiss) in LEVEL_1
+        case 1 | 2, str() as warning if warning.startswith(VECTORS_LOST):
+            return bool(answer["results"])
         case 1, warning:
             return (warning, amiss) in LEVEL_1
         case 2, str() as warning if warning == KEYWORDS_ONLY:

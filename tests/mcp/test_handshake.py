@@ -143,7 +143,6 @@ def test_resources_are_listed_by_the_library_where_the_index_is_opened_already()
     assert answer_of(early, opening()) is not None
     early.is_done = True
     assert answer_of(early, request("resources/list")) is None
-    assert not early.listed_no_resources
 
 
 def test_nothing_is_listed_before_the_opening() -> None:

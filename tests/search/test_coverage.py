@@ -1,13 +1,17 @@
 """What an answer says of vectors that are missing, and how that is counted."""
 
+from dataclasses import replace
+
 import pytest
 
+from rag_context.domain.callers import Bounds
 from rag_context.domain.documents import CODE, Missing
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendUnavailableError
+from rag_context.memory.bounded import bounded_backends
 from rag_context.ports.reading import DocumentStore
 from rag_context.search.query import Level, Mode, Query, RetrieverStatus
-from rag_context.search.reads import COUNTING_SHARE, Coverage, lowers_level, matters
+from rag_context.search.reads import COUNTING_SHARE, VECTORS_LOST, Coverage, described, lowers_level, matters
 from rag_context.testing import Fault, Faulty, FrozenClock
 from tests.memory_stores import MemoryStore
 from tests.search.harness import ChainHarness
@@ -123,10 +127,19 @@ async def test_counting_takes_a_bounded_share_of_the_time() -> None:
 
 
 async def test_lost_vectors_are_counted_in_the_whole_index() -> None:
+    """Q-2, X-6: so a caller who may see a part of it gets no number of them."""
+    lost = Missing(4, 10, of_all=True)
+    assert await Coverage(MemoryStore(), FrozenClock(), lambda: lost).missing(Filter(content_type=CODE)) == lost
+    assert not any(sign.isdigit() for sign in described(lost))
+
+
+async def test_an_answer_to_a_key_with_bounds_says_that_vectors_were_lost() -> None:
+    """X-6: it knows nothing of the others', but that it may miss something."""
     harness = ChainHarness()
     await filled(harness, 10, 0)
-    coverage = Coverage(harness.store, FrozenClock(), lambda: 4)
-    assert await coverage.missing(Filter(content_type=CODE)) == Missing(4, 10)
+    sources = replace(harness.sources, lost_vectors=lambda: Missing(4, 10, of_all=True))
+    answer = await harness.chain.over(bounded_backends(sources, Bounds(agents=("alicia",)))).search(Query(QUOTE))
+    assert (answer.level, answer.warning) == (Level.TEXT, VECTORS_LOST)
 
 
 async def test_what_cannot_be_counted_is_as_it_was() -> None:

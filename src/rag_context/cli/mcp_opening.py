@@ -15,7 +15,7 @@ from rag_context.errors import InvalidInputError
 from rag_context.server.mcp.handshake import Opening, OpeningReader, claim_wire
 from rag_context.settings.config_file import may_add_words
 
-LOAD_AFTER_S: Final = 1.0
+LOAD_AFTER_S: Final = 3.0
 """When the rest is loaded, if the client has requested nothing that needs it by then."""
 
 

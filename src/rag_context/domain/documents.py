@@ -387,6 +387,8 @@ class Missing:
 
     vectors: int = 0
     passages: int = 0
+    of_all: bool = False
+    """Whether it was counted over the whole store, of which one answer may see a part only."""
 
 
 @dataclass(frozen=True, slots=True)

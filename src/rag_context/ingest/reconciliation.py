@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rag_context.domain.documents import Stored, StoredVectors
+from rag_context.domain.documents import Missing, Stored, StoredVectors
 from rag_context.domain.reports import EXAMPLES, IntegrityReport, Issue, IssueKind, Thoroughness
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import DocumentCheck, DocumentWriter, IndexAuditor, VectorWriter
@@ -42,9 +42,9 @@ class Reconciler:
         self._cursor = ""
         self._explained = 0
         self._suspects: dict[str, int] = {}
-        self._lost = 0
+        self._lost = Missing()
 
-    def lost(self) -> int:
+    def lost(self) -> Missing:
         """How many vectors of indexed documents the vector store lacked when `differ` was called last."""
         return self._lost
 
@@ -58,7 +58,7 @@ class Reconciler:
         surplus = await self._vectors.count() - counts.vectors
         # A document that is changed or deleted meanwhile has lost nothing.
         if surplus >= 0 or counts == await self._documents.counts():
-            self._lost = max(-surplus, 0)
+            self._lost = Missing(max(-surplus, 0), counts.vectors, of_all=True)
         # Pending documents may have vectors or not: while there are any, only too few vectors are a sign.
         return surplus < 0 if counts.pending else surplus != self._explained
 

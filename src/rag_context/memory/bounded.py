@@ -254,7 +254,6 @@ def bounded_backends(backends: Backends, bounds: Bounds) -> Backends:
         texts=_Texts(backends.texts, documents, bounds),
         candidates=None,
         keyword_candidates=None,
-        lost_vectors=lambda: 0,
     )
 
 

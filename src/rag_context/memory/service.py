@@ -431,7 +431,7 @@ class Service:
             findings,
             counts,
             self._progress.vector_problem(counts, self._dependencies.maintenance.problem)
-            or lost_vectors(self._dependencies.backends.lost_vectors()),
+            or lost_vectors(self._dependencies.backends.lost_vectors().vectors),
             breaker_closed=breaker.closed,
             model=self._known_model(),
             latency_ms=(self._clock() - started) * 1000.0,

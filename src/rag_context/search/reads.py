@@ -9,7 +9,6 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias, TypeVar
@@ -41,6 +40,8 @@ NEGLIGIBLE = 0.01
 
 TOLERABLE = 0.05
 """An answer is of level 1 where no more than this share of the vectors is missing."""
+
+VECTORS_LOST = "Vectors were lost and are computed again: passages without one are ranked by keyword search alone"
 
 COUNTING_SHARE = 0.05
 """Most of the time that is spent on counting one filter's vectors while the index keeps changing."""
@@ -237,21 +238,18 @@ class Coverage:
 
     documents: DocumentStore
     clock: Callable[[], float] = time.monotonic
-    lost: Callable[[], int] = lambda: 0
+    lost: Callable[[], Missing] = Missing
     _counts: LRUCache[Filter, _Count] = field(default_factory=lambda: LRUCache(REMEMBERED))
 
     async def missing(self, where: Filter) -> Missing:
         """What is missing of what `where` lets through; where it cannot be counted now, what was counted last."""
-        if lost := self.lost():
-            with suppress(BackendError):
-                chunks = (await self.documents.counts()).chunks
-                return Missing(min(lost, chunks), chunks)
-        return self.known(where) or await self._counted(where)
+        lost = self.lost()
+        return lost if lost.vectors else self.known(where) or await self._counted(where)
 
     def known(self, where: Filter) -> Missing | None:
         """What is missing, where that was counted and is still valid; None where it must be counted."""
         known = self._counts.get(where)
-        if known is None or self.lost():
+        if known is None or self.lost().vectors:
             return None
         is_valid = known.version == self.documents.version or self.clock() < known.valid_until
         return known.missing if is_valid else None
@@ -284,6 +282,8 @@ def lowers_level(missing: Missing) -> bool:
 
 
 def described(missing: Missing) -> str:
+    if missing.of_all:  # how many there are is not for each caller
+        return VECTORS_LOST
     return (
         f"{missing.vectors} of {missing.passages} passages have no vectors yet and are ranked by keyword search alone"
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from rag_context.domain.documents import Tenant, microseconds
+from rag_context.domain.documents import Missing, Tenant, microseconds
 from rag_context.domain.search import Filter, KeywordHit, VectorHit
 from rag_context.domain.vectors import Calibration, Vector
 from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, BackendTimeoutError
@@ -69,7 +69,7 @@ class Backends:
     """Where vectors, terms and documents are in one place, what reads all of them in one call."""
     keyword_candidates: CandidateSource | None = None
     """The same without the vectors, which may be missing or still be read."""
-    lost_vectors: Callable[[], int] = lambda: 0
+    lost_vectors: Callable[[], Missing] = Missing
     """How many vectors are missing from a store beside the documents, for which no document waits."""
 
     def guarded(self, timeout_s: float) -> "Backends":

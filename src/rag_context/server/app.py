@@ -29,7 +29,6 @@ from rag_context.server.openapi import build_openapi
 from rag_context.server.options import ServerOptions
 from rag_context.server.pages import EVENTS_PATH, PAGE_PREFIX, Events, api_page, page_part
 from rag_context.server.tools import Registry, Tool, build_tools
-from rag_context.settings import is_loopback
 
 _NDJSON_KINDS = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
 
@@ -221,9 +220,8 @@ Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[ASGIApp]]
 class McpMount:
     """The ASGI endpoint of `/mcp`, between `running` and its end.
 
-    Its library takes most of a second and some forty megabytes, which a server without such clients should not pay. So
-    the first request loads it; but where agents of this machine are the clients it is loaded as soon as the model is
-    there: they wait a second or so for the list of tools, and on a busy machine loading takes several.
+    Agents wait a second or so for the list of tools, and loading its library takes most of that, on a busy machine
+    several. So it is loaded as soon as the model is there, or by the first request.
     """
 
     def __init__(self, service: Service, tools: Registry, options: ServerOptions) -> None:
@@ -258,14 +256,13 @@ class McpMount:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         self._running = True
-        soon = asyncio.create_task(self._open_soon(), name="mcp soon") if is_loopback(self._options.host) else None
+        soon = asyncio.create_task(self._open_soon(), name="mcp soon")
         try:
             yield
         finally:
             self._running = False
-            if soon is not None:
-                soon.cancel()
-                await asyncio.wait({soon})
+            soon.cancel()
+            await asyncio.wait({soon})
             if self._keeper is not None:
                 self._keeper.cancel()
                 await asyncio.wait({self._keeper})

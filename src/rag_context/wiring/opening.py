@@ -16,7 +16,7 @@ from rag_context.agents.histories import Capture, choice_of
 from rag_context.agents.sessions import Budgets
 from rag_context.agents.workspace import workspace
 from rag_context.collections.provider_connections import PROBE_S, TextEmbedder
-from rag_context.domain.documents import PROJECT_TAG
+from rag_context.domain.documents import PROJECT_TAG, Missing
 from rag_context.domain.reports import ErrorRecord
 from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.errors import ConfigurationError
@@ -343,7 +343,7 @@ def _backends(stores: Stores, bound: BoundEmbedder) -> Backends:
         document_store=stores.document_store,
         candidates=stores.candidates,
         keyword_candidates=stores.keyword_candidates,
-        lost_vectors=stores.reconciler.lost if stores.reconciler is not None else lambda: 0,
+        lost_vectors=stores.reconciler.lost if stores.reconciler is not None else Missing,
     )
 
 

@@ -130,7 +130,7 @@ class Opening:
         self.is_done = False
         """Whether the index is open, or a request waits for it: then what it holds is no longer answered here."""
         self.listed_no_resources = False
-        """Whether the client got an empty list of resources: it is notified once the index is open."""
+        """Whether the client may have got an empty list of resources: it is notified once the index is open."""
 
     def answer(self, line: bytes) -> bytes | None:
         """The answer to one of these requests; None: the line is for the library.
@@ -209,10 +209,9 @@ class Opening:
                 return {"prompts": lists["prompts"] if PROMPTED_BY in self._toolsets else []}
             case "resources/templates/list":
                 return {"resourceTemplates": lists["resourceTemplates"]}
-            case "resources/list" if not (self.is_done or self.listed_no_resources):
+            case "resources/list" if not self.listed_no_resources:
                 # Claude Code shows no tool before it has this list too. The next request for it is the library's.
-                self.listed_no_resources = True
-                # Else the index was opened since, by a thread that may have seen nothing to notify of.
+                self.listed_no_resources = True  # before looking, for the index is opened by another thread
                 return None if self.is_done else {"resources": []}
         return None
 
