@@ -173,7 +173,7 @@ def test_backends_that_are_named_and_gone_fail(tmp_path: Path) -> None:
     with stub_server(healthy_server()) as server:
         outcome = report(
             *("--url", server.url, "--skip-accuracy", "--qdrant-url", url, "--lm-studio-url", url),
-            *("--mongodb-uri", url.replace("http", "mongodb")),
+            *("--mongodb-uri", url.replace("http", "mongodb"), "--timeout", "2"),
             data_dir=tmp_path,
             status=1,
         )

@@ -1,8 +1,10 @@
 """The versions of backends on servers, and why one is not known."""
 
-from rag_context.errors import BackendError
+import pytest
+
+from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError
 from rag_context.settings import Settings
-from rag_context.wiring.probes import Probe, answers_of_all
+from rag_context.wiring.probes import Probe, answers_of_all, mongodb_version
 from tests.servers.process import free_port
 from tests.servers.qdrant import running
 from tests.servers.redis import redis_server
@@ -54,3 +56,12 @@ async def test_a_dead_backend_is_reported_and_not_raised() -> None:
         "Chroma": "BackendUnavailableError: it cannot be reached",
         "Redis": "BackendUnavailableError: it cannot be reached",
     }
+
+
+async def test_a_mongodb_that_is_not_there_is_reported_without_its_password() -> None:
+    with pytest.raises(BackendUnavailableError) as gone:
+        await mongodb_version(f"mongodb://u:secret@127.0.0.1:{free_port()}/db", 0.2)
+    with pytest.raises(BackendRejectedError) as invalid:
+        await mongodb_version("mongodb://h:secret", 0.2)
+
+    assert [str(gone.value), str(invalid.value)] == ["it cannot be reached", "its address is not valid"]

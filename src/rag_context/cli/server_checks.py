@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from rag_context.evaluation.load import SAMPLES, SHARES, Load, LoadLimits, LoadS
 from rag_context.evaluation.measures import Latency
 from rag_context.evaluation.remote import Api, bearer, reached
 from rag_context.settings import Settings
+from rag_context.settings.installation import install_command
 
 _RULE = "═" * 60
 
@@ -38,7 +40,7 @@ class ValidateOptions(Options):
         None, "Take the embedding samples from this OpenAI-compatible server.", metavar="URL"
     )
     qdrant_url: str | None = option(None, "Check the health of this Qdrant.", metavar="URL")
-    mongodb_uri: str | None = option(None, "Connect to this MongoDB; no password is sent.", metavar="URI")
+    mongodb_uri: str | None = option(None, "Connect to this MongoDB, with its driver.", metavar="URI")
     timeout: float = option(30.0, "Timeout of one step, in seconds.", metavar="S")
 
 
@@ -54,6 +56,8 @@ def validate(options: ValidateOptions) -> ExitCode:
     _check_address("--url", options.url)
     _check_address("--lm-studio-url", options.lm_studio_url)
     _check_address("--qdrant-url", options.qdrant_url)
+    if options.mongodb_uri is not None and find_spec("pymongo") is None:
+        raise InvalidInputError(f"--mongodb-uri needs MongoDB's driver: run `{install_command('mongodb')}`.")
     settings = options.load().settings
     printer = _Printer(console)
     url, report = run_to_end(_validate(settings, options, (lambda _event: None) if options.as_json else printer))

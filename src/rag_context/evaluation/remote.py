@@ -1,22 +1,17 @@
 """Running servers as validation sees them: every failure is one sentence, and nothing is tried twice.
 
 Our own API is called through the client of ours. `Api` is for what others speak over HTTP: the OpenAI-compatible
-addresses of an embedding server, which our own server has too, and the health of a Qdrant. A MongoDB is checked without
-a driver, by one `hello` in its wire protocol (https://www.mongodb.com/docs/manual/reference/mongodb-wire-protocol/,
-https://bsonspec.org).
+addresses of an embedding server, which our own server has too, and the health of a Qdrant.
 """
 
 import asyncio
 import json
-import ssl
-import struct
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
-from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
 import httpx2
@@ -30,7 +25,7 @@ from rag_context.client.address import Address, api_key_of, server_url
 from rag_context.client.async_http import AsyncHttp
 from rag_context.client.call import Call, request_id_of
 from rag_context.client.errors import ClientError
-from rag_context.errors import BackendDataError, BackendError, BackendUnavailableError, InvalidInputError
+from rag_context.errors import BackendDataError, BackendError, BackendUnavailableError
 from rag_context.settings import Settings, mask_url
 
 Answer = TypeVar("Answer")
@@ -39,13 +34,6 @@ _COMPONENT = "server"
 READY_EVERY_S = 0.2
 
 USUAL_PORT = 3000
-
-DEFAULT_PORT = 27017
-_MONGODB = "mongodb"
-_OP_MSG = 2013
-_MOST_BYTES = 1 << 20
-_HELLO = b"\x10hello\0" + struct.pack("<i", 1) + b"\x02$db\0" + struct.pack("<i", 6) + b"admin\0"
-_OK = b"\x01ok\0" + struct.pack("<d", 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +112,7 @@ class RemoteServer:
     async def scratch(self) -> AsyncIterator["Scratch"]:
         """A tenant of its own, in which no agent searches; what was indexed there is deleted at the end.
 
-        Raises:
-            BackendError: whether the server can delete is not known.
+        Raises: BackendError (whether the server can delete is not known).
         """
         listed = await self._send(Call("/tools", json.loads, method="GET"))
         rows = listed.get("tools", ()) if isinstance(listed, dict) else ()
@@ -231,56 +218,3 @@ def _reason(reply: httpx2.Response) -> str:
     if isinstance(message, dict):
         message = message.get("message")
     return f": {message}" if isinstance(message, str) else ""
-
-
-async def say_hello(uri: str) -> str:
-    """Connect to the first host of a `mongodb://` address and exchange a `hello`; returns one line for people.
-
-    No password is sent: a server answers `hello` without authentication.
-
-    Raises:
-        InvalidInputError: the address cannot be used.
-        BackendError: no MongoDB server answers at this address.
-    """
-    host, port, tls = _address(uri)
-    context = ssl.create_default_context() if tls else None
-    try:
-        reader, writer = await asyncio.open_connection(host, port, ssl=context)
-    except OSError as error:
-        raise BackendUnavailableError(_MONGODB, f"{host}:{port} cannot be reached") from error
-    try:
-        writer.write(_message())
-        head = struct.unpack("<iiii", await reader.readexactly(16))
-        if head[3] != _OP_MSG or not 16 < head[0] <= _MOST_BYTES:
-            raise BackendDataError(_MONGODB, f"{host}:{port} does not speak MongoDB's protocol")
-        body = await reader.readexactly(head[0] - 16)
-    except (OSError, asyncio.IncompleteReadError) as error:
-        raise BackendDataError(_MONGODB, f"{host}:{port} did not answer a hello") from error
-    finally:
-        writer.close()
-    if _OK not in body:
-        raise BackendDataError(_MONGODB, f"{host}:{port} did not answer a hello with ok")
-    return f"{host}:{port} answered hello"
-
-
-def _message() -> bytes:
-    document = struct.pack("<i", len(_HELLO) + 5) + _HELLO + b"\0"
-    body = struct.pack("<i", 0) + b"\0" + document
-    return struct.pack("<iiii", len(body) + 16, 1, 0, _OP_MSG) + body
-
-
-def _address(uri: str) -> tuple[str, int, bool]:
-    """Host, port and whether to use TLS. The address itself is never shown: it may hold a password."""
-    scheme, _, rest = uri.partition("://")
-    if scheme == "mongodb+srv":
-        raise InvalidInputError("A mongodb+srv:// address needs DNS records to be read; name a host as mongodb://HOST")
-    hosts = rest.partition("/")[0].rpartition("@")[2]
-    try:
-        first = urlsplit(f"//{hosts.split(',')[0]}")
-        host, port = first.hostname, first.port or DEFAULT_PORT
-    except ValueError:
-        host, port = None, DEFAULT_PORT
-    if scheme != "mongodb" or not host:
-        raise InvalidInputError("The MongoDB address must have the form mongodb://HOST[:PORT]/DATABASE")
-    options = parse_qs(urlsplit(f"//{rest}").query)
-    return host, port, any(options.get(name, [""])[-1] == "true" for name in ("tls", "ssl"))

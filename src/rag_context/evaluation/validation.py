@@ -16,8 +16,9 @@ from rag_context.domain import samples
 from rag_context.domain.documents import Status
 from rag_context.errors import BackendDataError, BackendError, InvalidInputError
 from rag_context.evaluation.measures import Latency
-from rag_context.evaluation.remote import Api, RemoteServer, Scratch, say_hello
+from rag_context.evaluation.remote import Api, RemoteServer, Scratch
 from rag_context.memory.telemetry import VALIDATING_AGENT
+from rag_context.wiring.probes import mongodb_version
 
 REQUIRED_SUCCESS = 0.85
 P99_LIMIT_MS = 500.0
@@ -242,7 +243,7 @@ class Validation:
         name = "LM Studio API Availability" if backends.lm_studio is not None else "Embedding Model Availability"
         await self._step(name, self._list_models())
         if backends.mongodb_uri is not None:
-            await self._step("MongoDB Connectivity", say_hello(backends.mongodb_uri))
+            await self._step("MongoDB Connectivity", mongodb_version(backends.mongodb_uri, self._timeout_s / 2))
         else:
             await self._step("Document Store Health Check", self._role("mongo_status", "documents"))
 

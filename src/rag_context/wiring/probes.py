@@ -110,18 +110,23 @@ async def _get(name: str, url: str, headers: dict[str, str]) -> Any:
 
 
 async def _mongodb(url: str, _stores: StoreSettings) -> str:
-    from pymongo import AsyncMongoClient  # noqa: PLC0415  (an extra)
-    from pymongo.errors import OperationFailure, PyMongoError  # noqa: PLC0415
+    return await mongodb_version(url, TIMEOUT_S / 2)
 
-    client: AsyncMongoClient[Any] = AsyncMongoClient(url, serverSelectionTimeoutMS=int(TIMEOUT_S * 500))
+
+async def mongodb_version(url: str, timeout_s: float) -> str:
+    """The version of the MongoDB at an address. Raises: BackendError."""
+    from pymongo import AsyncMongoClient  # noqa: PLC0415  (an extra)
+    from pymongo.errors import InvalidURI, OperationFailure, PyMongoError  # noqa: PLC0415
+
     try:
-        return str((await client.admin.command("buildInfo"))["version"])
+        async with AsyncMongoClient[Any](url, serverSelectionTimeoutMS=int(timeout_s * 1000)) as client:
+            return str((await client.admin.command("buildInfo"))["version"])
+    except (InvalidURI, ValueError) as error:
+        raise BackendRejectedError("MongoDB", "its address is not valid") from error
     except OperationFailure as error:
         raise BackendRejectedError("MongoDB", "it rejects the user or the password") from error
     except PyMongoError as error:
         raise BackendUnavailableError("MongoDB", "it cannot be reached") from error
-    finally:
-        await client.close()
 
 
 async def _postgres(url: str, _stores: StoreSettings) -> str:
