@@ -9,7 +9,8 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -51,28 +52,24 @@ class Around(NamedTuple):
     after: Passage | None
 
 
+@dataclass(eq=False)
 class Digests:
     """Keeps the digests of projects in step with the documents. A budget of 0 tokens writes none."""
 
-    def __init__(
-        self,
-        data_dir: Path,
-        documents: DocumentStore,
-        tokenizer: Tokenizer,
-        budget: int,
-        *,
-        silent_projects: Iterable[str] = (),
-    ) -> None:
-        self._folder = data_dir / FOLDER
-        self._documents = documents
-        self._tokenizer = tokenizer
-        self._budget = budget
-        self._silent = frozenset(silent_projects)
-        self._touched: set[str] = set()
-        self._version = -1
-        self._has_failed = False
-        self._written: dict[str, int] = {}
-        """The version of the documents that the digest of each project was made of last."""
+    data_dir: Path
+    documents: DocumentStore
+    tokenizer: Tokenizer
+    budget: int
+    silent_projects: Collection[str] = ()
+    _touched: set[str] = field(default_factory=set)
+    _version: int = -1
+    _has_failed: bool = False
+    _written: dict[str, int] = field(default_factory=dict)
+    """The version of the documents that the digest of each project was made of last."""
+
+    @property
+    def _folder(self) -> Path:
+        return self.data_dir / FOLDER
 
     def touch(self, tag: str) -> None:
         """Note that an agent works in a project: its digest is made where it is older than the documents."""
@@ -100,7 +97,7 @@ class Digests:
     async def flush(self) -> None:
         """Write the digests of projects that changed. What fails is tried again."""
         try:
-            if self._version != (version := self._documents.version):
+            if self._version != (version := self.documents.version):
                 self.change(await self._outdated())
                 self._version = version
             for tag in sorted(self._touched):
@@ -121,12 +118,12 @@ class Digests:
         """The projects whose digest quotes a document that is not visible any more, or that shall have none."""
         quoted = await asyncio.to_thread(self._quoted)
         ids = {document_id for ids in quoted.values() for document_id in ids}
-        stored = await self._documents.states(sorted(ids)) if ids else {}
+        stored = await self.documents.states(sorted(ids)) if ids else {}
         visible = {id_ for id_, document in stored.items() if document.shelf is None}
         return [tag for tag, ids in quoted.items() if not (self._has_digest(tag) and ids <= visible)]
 
     def _has_digest(self, tag: str) -> bool:
-        return self._budget > 0 and tag not in self._silent
+        return self.budget > 0 and tag not in self.silent_projects
 
     def _quoted(self) -> dict[str, set[str]]:
         quoted = {}
@@ -140,7 +137,7 @@ class Digests:
 
     async def _write(self, tag: str) -> None:
         passages = await self._decided(tag) if self._has_digest(tag) else []
-        block = framed("session-start", passages, self._tokenizer, self._budget, now=utc_now())
+        block = framed("session-start", passages, self.tokenizer, self.budget, now=utc_now())
         shown = {
             "project": tag,
             "passages": [
@@ -180,13 +177,13 @@ class Digests:
 
     async def _passages(self, where: Filter) -> list[Around]:
         ids: list[str] = []
-        for listing in await self._documents.listing(where, limit=DOCUMENTS):
-            ids += [chunk.id for chunk in await self._documents.chunks(listing.id)]
+        for listing in await self.documents.listing(where, limit=DOCUMENTS):
+            ids += [chunk.id for chunk in await self.documents.chunks(listing.id)]
             if len(ids) >= CHUNKS:
                 break
-        neighbours = await self._documents.neighbours(ids)
+        neighbours = await self.documents.neighbours(ids)
         beside = {ref.id for both in neighbours.values() for ref in both if ref is not None}
-        passages = await self._documents.passages([*dict.fromkeys([*ids, *beside])])
+        passages = await self.documents.passages([*dict.fromkeys([*ids, *beside])])
 
         def at(ref: ChunkRef | None) -> Passage | None:
             return None if ref is None else passages.get(ref.id)
@@ -199,4 +196,4 @@ class Digests:
         ]
 
     def _digest(self, found: Iterable[Around]) -> list[Shown]:
-        return digest(found, self._tokenizer, most=UNITS, unit_tokens=UNIT_TOKENS)
+        return digest(found, self.tokenizer, most=UNITS, unit_tokens=UNIT_TOKENS)

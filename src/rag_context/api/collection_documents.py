@@ -76,8 +76,7 @@ def raise_problems(problems: Iterable[FieldError]) -> None:
 def documents_of_json(body: bytes, check_metadata: CheckMetadata) -> SubmittedDocuments:
     """Read `{"documents": [...]}`. Blocking; about a second for 80 MB.
 
-    Raises:
-        InvalidInputError: The body is not that; what is wrong with single documents is in the result.
+    Raises: InvalidInputError (the body is not that; what is wrong with single documents is in the result).
     """
     try:
         return documents_of(_Body(body.decode()).documents(), check_metadata)
@@ -279,8 +278,7 @@ class _DocumentsReader:
 def unit_vector(value: object) -> "Vector":
     """An embedding, `(dim,) float32`, brought to length 1.
 
-    Raises:
-        ValueError: it is none; the message ends the sentence "... must be".
+    Raises: ValueError (it is none; the message ends the sentence "... must be").
     """
     import numpy as np  # noqa: PLC0415
 

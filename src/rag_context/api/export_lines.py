@@ -174,8 +174,7 @@ class _Version(WireRequest):
 def read_header(line: bytes) -> ExportHeader:
     """Read the first line.
 
-    Raises:
-        InvalidInputError: It is not that of an export, or of one that a newer version wrote.
+    Raises: InvalidInputError (it is not that of an export, or of one that a newer version wrote).
     """
     try:
         version = read_json(_Version, line).version

@@ -110,8 +110,7 @@ Request = TypeVar("Request", bound=WireRequest)
 def read_json(model: type[Request], body: bytes) -> Request:
     """Read a request from a JSON body.
 
-    Raises:
-        InvalidInputError: With one detail per field at fault, or per key that an object has twice.
+    Raises: InvalidInputError (with one detail per field at fault, or per key that an object has twice).
     """
     try:
         request = model.model_validate_json(body, by_alias=True, by_name=False)

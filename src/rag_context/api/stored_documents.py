@@ -26,12 +26,11 @@ class RetrievalStats(wire.WireResponse):
     last_retrieved: Annotated[wire.UtcTime | None, about("When the last of them was; absent: never")] = None
 
 
-class GetResponse(wire.WireResponse):
-    """The document."""
+class DocumentResponse(wire.WireResponse):
+    """What every answer says of a document."""
 
     document_id: str
     title: str
-    content: Annotated[str, about("The whole text, as it was stored")]
     content_type: str
     session_id: str
     source: str
@@ -39,7 +38,18 @@ class GetResponse(wire.WireResponse):
     occurred_at: wire.OccurredAt
     metadata: wire.ReturnedMetadata
     origin: wire.OriginName = "unknown"
+
+
+class ListedDocument(DocumentResponse):
+    """A document without its content."""
+
     status: Readiness
+
+
+class GetResponse(ListedDocument):
+    """The document."""
+
+    content: Annotated[str, about("The whole text, as it was stored")]
     chunks: Annotated[wire.Count, about("Number of its chunks")]
     retrieval_stats: RetrievalStats
     expires_at: Annotated[wire.UtcTime | None, about("When it is forgotten")] = None
@@ -87,21 +97,6 @@ class ListRequest(wire.TenantRequest, wire.DeclaredRequest, declared=_FILTERS, b
     facets: Annotated[bool, about("Also count all that pass the filter, by their fields"), wire.Otherwise(False)] = (
         False
     )
-
-
-class ListedDocument(wire.WireResponse):
-    """A document without its content."""
-
-    document_id: str
-    title: str
-    content_type: str
-    session_id: str
-    source: str
-    timestamp: wire.IndexedAt
-    occurred_at: wire.OccurredAt
-    metadata: wire.ReturnedMetadata
-    origin: wire.OriginName = "unknown"
-    status: Readiness
 
 
 MOST_VALUES = 100
@@ -176,20 +171,11 @@ class SimilarRequest(wire.TenantRequest):
     limit: Annotated[int, whole("Maximum number of documents", DEFAULT_SIMILAR, ge=1, le=MAX_SIMILAR)] = DEFAULT_SIMILAR
 
 
-class SimilarDocument(wire.WireResponse):
+class SimilarDocument(DocumentResponse):
     """A document, with the passage of it that comes nearest."""
 
-    document_id: str
     score: Annotated[wire.Score, about("Similarity; comparable between answers of the same method")]
-    title: str
     content: Annotated[str, about("Its nearest passage")]
-    content_type: str
-    session_id: str
-    source: str
-    timestamp: wire.IndexedAt
-    occurred_at: wire.OccurredAt
-    metadata: wire.ReturnedMetadata
-    origin: wire.OriginName = "unknown"
 
 
 class SimilarResponse(wire.WireResponse):

@@ -279,8 +279,7 @@ def main(begun: object = None) -> None:
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:
     """What `asyncio.run` returns of the work of a command; SIGTERM ends it as Ctrl-C does.
 
-    Raises:
-        KeyboardInterrupt: it was ended. What it has done so far stays.
+    Raises: KeyboardInterrupt (it was ended; what it has done so far stays).
     """
     import asyncio  # noqa: PLC0415  (help is shown without it)
 

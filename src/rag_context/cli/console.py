@@ -207,8 +207,7 @@ def _rich_console(*, stderr: bool) -> "RichConsole":
 def _written() -> Iterator[None]:
     """Turn a full disk below stdout into one sentence; a reader that has gone (`| head`) stays what it is.
 
-    Raises:
-        RagContextError: What was to be printed could not be.
+    Raises: RagContextError (what was to be printed could not be).
     """
     try:
         yield

@@ -25,14 +25,7 @@ Severity = Literal["ok", "warning", "wrong"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fact about this installation.
-
-    Attributes:
-        area: what it is about.
-        status: `wrong` is what keeps something from working.
-        message: the fact, in a sentence.
-        next_step: what to do about it; None where there is nothing to do.
-    """
+    """One fact about this installation, in a sentence; `wrong` is what keeps something from working."""
 
     area: str
     status: Severity

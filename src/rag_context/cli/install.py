@@ -133,8 +133,7 @@ def _chosen(names: Sequence[str] | None, every: list[Client]) -> list[Client]:
 def launch_of(client: Client, scope: Scope, target: Target) -> Launch:
     """What the client is to run. It has neither this folder nor this environment, so what they say goes with it.
 
-    Raises:
-        InvalidInputError: It names a place of this machine in the settings of a project.
+    Raises: InvalidInputError (it names a place of this machine in the settings of a project).
     """
     toolsets = toolsets_named(target.tools)
     loaded = target.options.load()

@@ -113,8 +113,7 @@ class FileIntake:
     async def run(self, request: index.IndexFilesRequest, context: CallContext) -> index.IndexFilesResponse:
         """Take a path in, or say how far the run for it is.
 
-        Raises:
-            InvalidInputError: it is not there, or lies outside of the folders that an agent may index.
+        Raises: InvalidInputError (it is not there, or lies outside of the folders that an agent may index).
         """
         client_roots = await context.client_roots()
         path = await asyncio.to_thread(self._found, request.path, client_roots)

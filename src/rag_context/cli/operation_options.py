@@ -114,8 +114,7 @@ def read_typed(
 ) -> Request:
     """The request that was typed, in the vocabulary of the settings; times such as `7d` are counted from now.
 
-    Raises:
-        InvalidInputError: with a line for each invalid value, under the name of its option.
+    Raises: InvalidInputError (with a line for each invalid value, under the name of its option).
     """
     now = now or datetime.now(UTC)
     model = request
@@ -159,8 +158,7 @@ def _distinct(option: str, pairs: list[tuple[str, object]]) -> dict[str, object]
 def parse_time(text: str, option: str, now: datetime) -> datetime:
     """Read `7d`, `2026-01-31` or `2026-01-31T12:00:00+01:00`; without an offset it is this machine's time.
 
-    Raises:
-        InvalidInputError: It is none of these.
+    Raises: InvalidInputError (it is none of these).
     """
     text = text.strip()
     try:

@@ -10,19 +10,14 @@ from rag_context.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a process of a server starts with.
-
-    Attributes:
-        roots: files and folders to index and follow.
-        is_reindexing: whether an index of another model is embedded again.
-        place: which of several workers it is; None: it is alone.
-    """
+    """What a process of a server starts with; `roots` are files and folders to index and follow."""
 
     settings: Settings
     options: ServerOptions
     roots: tuple[Path, ...]
     is_reindexing: bool
     place: WorkerSlot | None = None
+    """Which of several workers it is; None: it is alone."""
 
     @property
     def is_first(self) -> bool:

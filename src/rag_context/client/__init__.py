@@ -59,34 +59,17 @@ _MODULES = {
     "rag_context.client.async_client": ("AsyncClient",),
     "rag_context.client.blocking_client": ("Client",),
     "rag_context.client.background": ("BackgroundIndexer", "Failure", "QueueFullError"),
-    "rag_context.client.errors": (
-        "AccessDeniedError",
-        "BadRequestError",
-        "ClientError",
-        "ConflictError",
-        "InvalidResponseError",
-        "NotFoundError",
-        "ServerBusyError",
-        "ServerError",
-        "ServerTimeoutError",
-        "ServerUnreachableError",
-    ),
-    "rag_context.client.parameters": (
-        "CollectionDocument",
-        "Filters",
-        "IndexOptions",
-        "SearchOptions",
-        "TenantOptions",
-    ),
     "rag_context.in_process": ("open_context",),
     "rag_context.client.repeats": ("Retries",),
     "rag_context.domain.documents": ("Metadata",),
+    "rag_context.client.errors": tuple(name for name in __all__ if name.endswith("Error") and name != "QueueFullError"),
 }
+"""Where the names are; the others are in `client.parameters`."""
 
 
 def __getattr__(name: str) -> object:
-    for module, names in _MODULES.items():
-        if name in names:
-            value = globals()[name] = getattr(import_module(module), name)
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = next((each for each, names in _MODULES.items() if name in names), "rag_context.client.parameters")
+    value = globals()[name] = getattr(import_module(module), name)
+    return value

@@ -2,9 +2,9 @@
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -63,6 +63,7 @@ ALL = "all"
 
 _MODES = tuple(mode.value for mode in MODES)
 _HEADINGS = ("set", "category", "questions")
+Cells: TypeAlias = tuple[str, ...] | None
 
 
 class Figures(WireResponse):
@@ -170,57 +171,48 @@ def _mean(values: Iterable[float | None]) -> float:
 
 def evidence_grids(outcomes: Sequence[EvidenceOutcome]) -> list[Grid]:
     rows = [(outcome.dataset, each) for outcome in outcomes for each in figures(outcome)]
-    found = (
-        _evidence(rows),
-        _sessions(rows),
-        _corrections(rows),
-        _standing(rows),
-        _labels(outcomes),
-        _limits(outcomes),
-    )
-    return [grid for grid in found if grid.rows]
+    grids = [
+        Grid(
+            title,
+            (*_HEADINGS, *headings),
+            [(*_head(name, each), *cells) for name, each in rows if (cells := cells_of(each)) is not None],
+        )
+        for title, headings, cells_of in _TABLES
+    ]
+    return [grid for grid in (*grids, _labels(outcomes), _limits(outcomes)) if grid.rows]
 
 
-_Rows = Sequence[tuple[str, Figures]]
-"""Figures, each with the name of its set."""
+def _evidence(each: Figures) -> Cells:
+    return (*_by_mode(each.recall), *_by_mode(each.ndcg)) if each.recall and each.ndcg else None
 
 
-def _evidence(rows: _Rows) -> Grid:
-    headings = (*_HEADINGS, *_of_modes(f"recall@{FIRST}"), *_of_modes(f"nDCG@{FIRST}"))
-    cells = (
-        (*_head(name, each), *_by_mode(each.recall), *_by_mode(each.ndcg))
-        for name, each in rows
-        if each.recall and each.ndcg
-    )
-    return Grid(f"Evidence among the first {FIRST} items", headings, tuple(cells))
+def _sessions(each: Figures) -> Cells:
+    if each.any_session is None or each.all_sessions is None:
+        return None
+    return percent(each.any_session), percent(each.all_sessions)
 
 
-def _sessions(rows: _Rows) -> Grid:
-    cells = (
-        (*_head(name, each), percent(each.any_session), percent(each.all_sessions))
-        for name, each in rows
-        if each.any_session is not None and each.all_sessions is not None
-    )
-    title = f"Sessions with evidence among the first {FIRST_SESSIONS}"
-    return Grid(title, (*_HEADINGS, "any", "all"), tuple(cells))
+def _corrections(each: Figures) -> Cells:
+    if not each.correction_first or each.both_sides is None:
+        return None
+    return (*(percent(each.correction_first[mode]) for mode in MODES), percent(each.both_sides))
 
 
-def _corrections(rows: _Rows) -> Grid:
-    cells = (
-        (*_head(name, each), *(percent(each.correction_first[mode]) for mode in MODES), percent(each.both_sides))
-        for name, each in rows
-        if each.correction_first and each.both_sides is not None
-    )
-    return Grid("Correction first", (*_HEADINGS, *_MODES, f"both in {FIRST_SIDES}"), tuple(cells))
+def _standing(each: Figures) -> Cells:
+    return None if each.standing is None else (percent(each.standing), f"{each.listed:.2f}")
 
 
-def _standing(rows: _Rows) -> Grid:
-    cells = (
-        (*_head(name, each), percent(each.standing), f"{each.listed:.2f}")
-        for name, each in rows
-        if each.standing is not None
-    )
-    return Grid("Standing instructions", (*_HEADINGS, "with the one that applies", "listed"), tuple(cells))
+_TABLES: Sequence[tuple[str, Sequence[str], Callable[[Figures], Cells]]] = (
+    (
+        f"Evidence among the first {FIRST} items",
+        tuple(f"{measure}@{FIRST} {mode}" for measure in ("recall", "nDCG") for mode in _MODES),
+        _evidence,
+    ),
+    (f"Sessions with evidence among the first {FIRST_SESSIONS}", ("any", "all"), _sessions),
+    ("Correction first", (*_MODES, f"both in {FIRST_SIDES}"), _corrections),
+    ("Standing instructions", ("with the one that applies", "listed"), _standing),
+)
+"""Title, headings, and the cells of a row; None where the figures of a category have none."""
 
 
 def _labels(outcomes: Sequence[EvidenceOutcome]) -> Grid:
@@ -254,10 +246,6 @@ def _limits(outcomes: Sequence[EvidenceOutcome]) -> Grid:
 
 def _head(name: str, each: Figures) -> tuple[str, str, str]:
     return name, each.category, str(each.questions)
-
-
-def _of_modes(measure: str) -> tuple[str, ...]:
-    return tuple(f"{measure} {mode}" for mode in _MODES)
 
 
 def _by_mode(values: Mapping[Mode, float]) -> tuple[str, ...]:

@@ -90,16 +90,10 @@ class MeasuredLoad:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Clients that search a server, each on a connection of its own.
+    """Clients that search a server, each on a connection of its own; `questions` are sent in turn.
 
-    Attributes:
-        url: the server.
-        headers: sent with each request.
-        questions: sent in turn.
-        limit: passages of an answer.
-        think_s: seconds that a client waits between an answer and its next question.
-        is_repeated: whether questions are sent literally, so that the result cache answers; else each is numbered.
-        timeout_s: longest wait for an answer.
+    A client waits `think_s` seconds between an answer and its next question. Repeated questions are answered by the
+    result cache; else each is numbered.
     """
 
     url: str

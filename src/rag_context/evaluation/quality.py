@@ -189,8 +189,7 @@ async def _answers(service: Service, dataset: Dataset, on_progress: OnProgress) 
 async def answer_with(service: Service, question: str, query: Query, least: int) -> Answer:
     """The answer to a query; if it has passages of fewer than `least` documents, that of a larger limit.
 
-    Raises:
-        BackendUnavailableError: as `complete_answer`.
+    Raises: BackendUnavailableError (as `complete_answer`).
     """
     while True:
         answer = await complete_answer(service, question, query)
@@ -203,8 +202,7 @@ async def answer_with(service: Service, question: str, query: Query, least: int)
 async def complete_answer(service: Service, question: str, query: Query) -> Answer:
     """The answer to a query, at level 1 and without a warning; `question` is its id.
 
-    Raises:
-        BackendUnavailableError: a component failed.
+    Raises: BackendUnavailableError (a component failed).
     """
     answer = await service.rank(query)
     if answer.level is not Level.PRIMARY or answer.warning is not None:

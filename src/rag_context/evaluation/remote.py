@@ -8,7 +8,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -93,14 +93,7 @@ class RemoteServer:
     api: Api
 
     async def wait_ready(self, timeout_s: float) -> None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                while True:
-                    if await self._is_ready():
-                        return
-                    await asyncio.sleep(READY_EVERY_S)
-        except TimeoutError:
-            return
+        await _until(self._is_ready, timeout_s)
 
     async def health(self) -> HealthResponse:
         return await self.run(memory.HEALTH, {})
@@ -183,14 +176,11 @@ class Scratch:
 
     async def embedded(self, timeout_s: float) -> bool:
         """Wait until every document of the server has its vectors; False where that takes too long."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while True:
-                    if not (await self.server.health()).pending_documents:
-                        return True
-                    await asyncio.sleep(READY_EVERY_S)
-        except TimeoutError:
-            return False
+
+        async def are_embedded() -> bool:
+            return not (await self.server.health()).pending_documents
+
+        return await _until(are_embedded, timeout_s)
 
     async def clean(self) -> None:
         for source, count in self.sources.items():
@@ -201,6 +191,16 @@ class Scratch:
                 gone = None
             self.left_behind += count if gone is None else 0
         self.sources.clear()
+
+
+async def _until(is_true: Callable[[], Awaitable[bool]], timeout_s: float) -> bool:
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not await is_true():  # noqa: ASYNC110  (another process becomes ready)
+                await asyncio.sleep(READY_EVERY_S)
+    except TimeoutError:
+        return False
+    return True
 
 
 def _json_of(reply: httpx2.Response, path: str) -> Any:

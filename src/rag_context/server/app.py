@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -33,26 +34,19 @@ from rag_context.server.tools import Registry, Tool, build_tools
 _NDJSON_KINDS = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
 
 
+@dataclass(eq=False)
 class App:
     """The ASGI application. `tools` is its registry, which MCP shares; `router` is what stands behind the checks."""
 
-    def __init__(
-        self,
-        service: Service,
-        options: ServerOptions,
-        tools: Registry,
-        router: ASGIApp,
-        front: Callable[[ASGIApp], ASGIApp],
-    ) -> None:
-        self.service = service
-        self.options = options
-        self.tools = tools
-        self.router = router
-        self._stack = guarded(front(router), options)
+    service: Service
+    options: ServerOptions
+    tools: Registry
+    router: ASGIApp
+    stack: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self
-        await self._stack(scope, receive, send)
+        await self.stack(scope, receive, send)
 
 
 def create_app(
@@ -65,7 +59,7 @@ def create_app(
 
     routes = [*handlers.routes(), *collection_routes(service, options), Route("/mcp", mcp)]
     router = Router(routes, redirect_slashes=False, lifespan=lambda _app: mcp.running())
-    return App(service, options, tools, router, front)
+    return App(service, options, tools, router, guarded(front(router), options))
 
 
 class _Bulk:

@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -151,28 +151,22 @@ LINGER_BYTES = 1024 * 1024
 LINGER_S = 1.0
 
 
+@dataclass
 class RequestIdMiddleware:
     """Attaches an `HttpRequest` with an id to the scope, calls the application, and replies to whatever it raises."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        max_requests: int,
-        clock: Callable[[], float] = time.perf_counter,
-        log: logging.Logger = access,
-    ) -> None:
-        self._app = app
-        self._access = log
-        self._max_requests = max_requests
-        self._clock = clock
-        self._running = 0
+    app: ASGIApp
+    _: KW_ONLY
+    max_requests: int
+    clock: Callable[[], float] = time.perf_counter
+    log: logging.Logger = access
+    _running: int = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
-        started = self._clock()
+        started = self.clock()
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"").strip()
         request_id = given.decode() if _REQUEST_ID_PATTERN.fullmatch(given) else os.urandom(12).hex()
@@ -197,7 +191,7 @@ class RequestIdMiddleware:
             with traced:
                 try:
                     self._admit(scope)
-                    await self._app(scope, receive, tagged)
+                    await self.app(scope, receive, tagged)
                 except requests.ClientGoneError:
                     status = status or _CLIENT_GONE
                 except Exception as error:
@@ -210,8 +204,8 @@ class RequestIdMiddleware:
                         _describe(traced, scope, status)
         finally:
             self._running -= 1
-            if self._access.isEnabledFor(logging.INFO):
-                _log(scope, status, (self._clock() - started) * 1000)
+            if self.log.isEnabledFor(logging.INFO):
+                _log(scope, status, (self.clock() - started) * 1000)
             if status in {401, 403}:
                 key = None if request.caller is None else request.caller.name
                 client = (request.header(b"user-agent") or "")[: requests.ACTOR_CHARS]
@@ -220,7 +214,7 @@ class RequestIdMiddleware:
 
     def _admit(self, scope: Scope) -> None:
         # A busy process is alive: an orchestrator that got 503 from /live would restart it.
-        if self._running > self._max_requests and scope["path"] != "/live":
+        if self._running > self.max_requests and scope["path"] != "/live":
             raise requests.RequestRejectedError(
                 503, "Too many requests at once", code=ErrorCode.OVERLOADED, retry_after_s=1
             )

@@ -6,6 +6,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -228,38 +229,31 @@ class RateLimit:
         await self._app(scope, receive, send)
 
 
+@dataclass(frozen=True)
 class BodyLimit:
     """Bounds a body in size, by what is announced and by what arrives, and in time."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        default: int,
-        paths: Mapping[str, int | None],
-        timeout_s: float,
-        patterns: Sequence[tuple[re.Pattern[str], int]] = (),
-    ) -> None:
-        self._app = app
-        self._default = default
-        self._paths = dict(paths)
-        self._patterns = tuple(patterns)
-        self._timeout_s = timeout_s
+    app: ASGIApp
+    _: KW_ONLY
+    default: int
+    paths: Mapping[str, int | None]
+    timeout_s: float
+    patterns: Sequence[tuple[re.Pattern[str], int]] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         request = http_request(scope)
         path = scope["path"]
-        if path in self._paths:
-            limit = self._paths[path]
+        if path in self.paths:
+            limit = self.paths[path]
         else:
-            limit = next((most for pattern, most in self._patterns if pattern.fullmatch(path)), self._default)
+            limit = next((most for pattern, most in self.patterns if pattern.fullmatch(path)), self.default)
         announced = request.headers.get(b"content-length", b"").strip()
         if limit is not None and announced.isdigit() and int(announced[:20]) > limit:
             raise _too_large(limit)
-        await self._app(scope, self._counting(receive, request, limit), send)
+        await self.app(scope, self._counting(receive, request, limit), send)
 
     def _counting(self, receive: Receive, request: HttpRequest, limit: int | None) -> Receive:
         received = 0
@@ -275,7 +269,7 @@ class BodyLimit:
             else:
                 now = asyncio.get_running_loop().time()
                 # A stream without a size limit may take its time as long as it moves.
-                deadline = now + self._timeout_s if deadline is None or limit is None else deadline
+                deadline = now + self.timeout_s if deadline is None or limit is None else deadline
                 message = await _before(deadline, receive)
             if message["type"] != "http.request":
                 raise ClientGoneError

@@ -52,8 +52,7 @@ class HashedKey:
     def parse(cls, name: str, hashed: str, access: Access = Access.WRITE, bounds: Bounds | None = None) -> "HashedKey":
         """Read `sha256:<64 hex digits>`.
 
-        Raises:
-            ConfigurationError: Where `hashed` is of another form; the text itself is never shown.
+        Raises: ConfigurationError (`hashed` is of another form; the text itself is never shown).
         """
         match = _DIGEST.fullmatch(hashed.strip().lower())
         if match is None:

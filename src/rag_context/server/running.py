@@ -24,8 +24,7 @@ _HOW = "--port, or MCP_SERVER_PORT"
 def bind(options: ServerOptions) -> socket.socket:
     """A listening socket at the configured address, so that a taken port is known before anything is opened.
 
-    Raises:
-        ConfigurationError: Where the address is taken, not ours, or open to the network without a key.
+    Raises: ConfigurationError (the address is taken, not ours, or open to the network without a key).
     """
     options.check()
     host, port = options.host.strip("[]"), options.port

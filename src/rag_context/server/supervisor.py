@@ -49,13 +49,7 @@ class ServerWorkerFailedError(RagContextError):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSlot:
-    """Which of the workers of a server one is.
-
-    Attributes:
-        number: from 1 on.
-        count: how many there are.
-        folder: what they share besides the data directory, for as long as the supervisor runs.
-    """
+    """Which of the workers of a server one is, from 1 on, and what they share besides the data directory."""
 
     number: int
     count: int
@@ -109,8 +103,7 @@ class Supervisor:
     async def begin(self) -> None:
         """Start the workers, the first one alone: it brings the index up to date. Returns when all serve, or at a stop.
 
-        Raises:
-            WorkerFailedError: one of them cannot start.
+        Raises: WorkerFailedError (one of them cannot start).
         """
         self._tasks.append(asyncio.create_task(self._accept(), name="accept"))
         for some in (self._workers[:1], self._workers[1:]):

@@ -111,8 +111,7 @@ class AccessTokens:
     async def caller_of(self, token: bytes) -> Caller | None:
         """Who bears a token; None where it is not valid.
 
-        Raises:
-            RequestRejectedError: its keys cannot be read now, or its scopes allow nothing here.
+        Raises: RequestRejectedError (its keys cannot be read now, or its scopes allow nothing here).
         """
         try:
             key = await self._keys.named(str(jwt.get_unverified_header(token).get("kid", "")))

@@ -18,14 +18,9 @@ COLLECTION = "p4nth30n_context"
 
 @dataclass(frozen=True, slots=True)
 class AdoptionOrigin:
-    """One place to read.
+    """One place to read, whose records may be passages of documents. One that is not requested may be missing.
 
-    Attributes:
-        source: the records.
-        has_passages: whether its records are passages of documents.
-        is_requested: whether the caller named it; otherwise it may be missing.
-        mark_adopted: called with the number of records once all of them are in the index; None where the index does not
-            read this place.
+    `mark_adopted` is called with the number of records once all are in the index; None where that does not read it.
     """
 
     source: ForeignSource

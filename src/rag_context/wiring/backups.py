@@ -29,13 +29,9 @@ _SUFFIXES = ("", "-wal", "-shm", ".damaged")
 
 
 def back_up(settings: Settings, file: BinaryIO, beside: Path, configuration: Path | None) -> BackupReceipt:
-    """Write a backup of the data directory, beside processes that use it.
+    """Write a backup of the data directory, beside processes that use it, and of a `configuration` file.
 
-    Args:
-        settings: where it is.
-        file: the archive.
-        beside: the folder in which copies are made, for as long as it takes.
-        configuration: a configuration file to include.
+    Copies are made in the folder `beside`, for as long as it takes.
 
     Raises:
         ConfigurationError: there is no index in the data directory.
@@ -66,12 +62,7 @@ def back_up(settings: Settings, file: BinaryIO, beside: Path, configuration: Pat
 async def restore(settings: Settings, file: BinaryIO, *, over: bool) -> tuple[BackupReceipt, Path | None]:
     """Put a backup into the data directory, once all of it was read and checked.
 
-    Args:
-        settings: where the data directory is.
-        file: the archive.
-        over: set aside what is there; else only an empty directory is filled.
-
-    Returns: what the backup holds, and where what was there is now.
+    With `over` what is there is set aside, and the result says where; else only an empty directory is filled.
 
     Raises:
         ConfigurationError: something is there, or a process uses it; nothing was changed.

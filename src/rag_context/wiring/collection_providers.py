@@ -294,8 +294,7 @@ async def open_connections(
 ) -> AsyncIterator[Connections]:
     """The configured connections, none opened yet; `default` is with documents or vectors unless configured.
 
-    Raises:
-        ConfigurationError: a connection can never work.
+    Raises: ConfigurationError (a connection can never work).
     """
     tables, notes = await asyncio.to_thread(_with_local, settings)
     # Before anything is opened, so that a connection that can never work is reported at the start.

@@ -171,8 +171,7 @@ def _fingerprint(directory: Path) -> str | None:
 async def open_reranking(settings: Settings) -> AsyncIterator[Reranking | None]:
     """Start the configured reranker, None if none is configured; a model in a folder loads in the background.
 
-    Raises:
-        ConfigurationError: the settings name two rerankers, or one that cannot be used.
+    Raises: ConfigurationError (the settings name two rerankers, or one that cannot be used).
     """
     options = settings.reranker
     if options.model_dir is None and options.url is None:

@@ -41,12 +41,8 @@ class Move:
 async def open_move(settings: Settings, to: str) -> AsyncIterator[Move]:
     """Open the index of the settings and the one to move it to; other processes may use both.
 
-    Args:
-        settings: the configuration, whose stores are the source.
-        to: a `postgresql://` address, or `embedded` for the data directory.
-
     Raises:
-        InvalidInputError: `to` is neither, or is where the index is already.
+        InvalidInputError: `to` is no `postgresql://` address nor `embedded`, or is where the index is already.
         ConfigurationError: the settings cannot work, or there is no index.
     """
     target = settings.model_copy(update={"stores": _stores_at(to, settings.stores)})

@@ -98,10 +98,7 @@ async def open_service(
 ) -> AsyncIterator[Service]:
     """Open the service on the configured backends; its model loads in the background.
 
-    Args:
-        settings: the configuration.
-        on_mismatch: what to do with an index that another model embedded.
-        duties: OWN where another process of the same server looks after the index.
+    `duties` are OWN where another process of the same server looks after the index.
 
     Raises:
         ConfigurationError: the settings cannot work.
@@ -115,8 +112,7 @@ async def open_service(
 async def open_export(settings: Settings) -> AsyncIterator[Exporter]:
     """Open the index for an export, without its model; other processes may use it at the same time.
 
-    Raises:
-        ConfigurationError: the settings cannot work, or there is no index.
+    Raises: ConfigurationError (the settings cannot work, or there is no index).
     """
     check_available(settings)
     if settings.stores.documents == "embedded":
@@ -131,12 +127,8 @@ async def open_import(
 ) -> AsyncIterator[tuple[Importer, Service]]:
     """Open the index for an import, with the service that embeds documents which came without vectors.
 
-    Indexes of the store are built at the end of the block, if it did not fail.
-
-    Args:
-        settings: the configuration.
-        conflict: what to do with a document of which the index has a newer version.
-        on_built: called with the share of the index over vectors that is built, 0..1.
+    Indexes of the store are built at the end of the block, if it did not fail; `on_built` is called with the share of
+    the one over vectors that is built, 0..1.
 
     Raises:
         ConfigurationError: the settings cannot work.
@@ -164,8 +156,7 @@ async def open_adopting(settings: Settings) -> AsyncIterator[tuple[DocumentStore
 async def open_audit(settings: Settings) -> AsyncIterator[Audit]:
     """Open the index for checks and repairs, without its model; other processes may use it at the same time.
 
-    Raises:
-        ConfigurationError: the settings cannot work, or there is no index.
+    Raises: ConfigurationError (the settings cannot work, or there is no index).
     """
     check_available(settings)
     async with open_index_auditor(settings) as auditor:

@@ -29,19 +29,13 @@ _DRIVERS = {
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One backend on a server.
-
-    Attributes:
-        name: of the product.
-        key: the setting of its address.
-        address: for people, without secrets.
-        version: returns the version, for people. Raises: BackendError.
-    """
+    """One backend on a server: the product's name, the setting of its address, and that without secrets."""
 
     name: str
     key: str
     address: str
     version: Callable[[], Awaitable[str]]
+    """Raises: BackendError."""
 
 
 def probes(settings: Settings) -> Iterator[Probe]:

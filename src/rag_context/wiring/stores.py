@@ -101,12 +101,7 @@ class DocumentBackend:
 async def open_stores(settings: Settings, *, clock: Callable[[], float] = time.monotonic) -> AsyncIterator[Stores]:
     """Open the configured stores. If a server is down, this raises nothing: the ports raise until it is available.
 
-    Args:
-        settings: the configuration.
-        clock: monotonic seconds, for the delay before unused vectors are deleted.
-
-    Raises:
-        ConfigurationError: the configuration can never work.
+    `clock` gives monotonic seconds, for the delay before unused vectors are deleted. Raises: ConfigurationError.
     """
     backends = settings.stores
     async with AsyncExitStack() as stack:
@@ -121,8 +116,7 @@ async def open_stores(settings: Settings, *, clock: Callable[[], float] = time.m
 async def open_index_auditor(settings: Settings) -> AsyncIterator[writing.IndexAuditor]:
     """Open the index for checks and repairs; other processes may use it at the same time.
 
-    Raises:
-        ConfigurationError: the configuration can never work, or there is no index.
+    Raises: ConfigurationError (the configuration can never work, or there is no index).
     """
     backends = settings.stores
     if _has_one_store(backends):
@@ -143,8 +137,7 @@ async def open_index_auditor(settings: Settings) -> AsyncIterator[writing.IndexA
 def begin_empty_index(settings: Settings) -> str:
     """Create an empty embedded index in place of a lost one; returns what that one held, "" if that is unknown.
 
-    Raises:
-        ConfigurationError: there is an index, or documents are not stored in a file.
+    Raises: ConfigurationError (there is an index, or documents are not stored in a file).
     """
     if settings.stores.documents != "embedded":
         raise ConfigurationError(f"Documents are stored in {TITLES[settings.stores.documents]}; nothing was changed.")

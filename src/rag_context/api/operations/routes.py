@@ -242,22 +242,5 @@ TEST_PROVIDER = Route(
     rules={"not": {"required": ["configuration", "connection"]}},
 )
 
-ROUTES: tuple[Route[Any], ...] = (
-    LIST_COLLECTIONS,
-    CREATE_COLLECTION,
-    GET_COLLECTION,
-    DELETE_COLLECTION,
-    PUT_METADATA,
-    LIST_DOCUMENTS,
-    ADD_DOCUMENTS,
-    DELETE_MATCHING,
-    DELETE_DOCUMENT,
-    EMPTY_COLLECTION,
-    PUT_DOCUMENT_METADATA,
-    LIST_VALUES,
-    QUERY_COLLECTION,
-    LIST_PROVIDERS,
-    GET_PROVIDER,
-    TEST_PROVIDER,
-)
+ROUTES: tuple[Route[Any], ...] = tuple(route for route in [*globals().values()] if isinstance(route, Route))
 """All of them. The last whose address fits is the one: the reserved id stands behind every other."""

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -54,42 +54,6 @@ _NOT_FOUND_BEFORE_2026 = -32002
 _MIME = {DOCUMENTATION: "text/markdown"}
 
 
-async def documents(service: Service, cursor: str | None) -> types.ListResourcesResult:
-    """A page of the newest documents.
-
-    Raises:
-        MCPError: The cursor is not one that this list gave.
-        BackendError: The memory is unavailable.
-    """
-    try:
-        page = await service.listing(read_fields(ListRequest, {"limit": PAGE, "cursor": cursor}))
-    except InvalidInputError as error:
-        raise MCPError(types.INVALID_PARAMS, str(error)) from None
-    return types.ListResourcesResult(
-        resources=[_resource(document) for document in page.documents], next_cursor=page.next_cursor
-    )
-
-
-async def document(service: Service, uri: str, protocol_version: str) -> types.ReadResourceResult:
-    """One document's text.
-
-    Raises:
-        MCPError: There is no such resource.
-        BackendError: The memory is unavailable.
-    """
-    missing = types.INVALID_PARAMS if protocol_version in MODERN_PROTOCOL_VERSIONS else _NOT_FOUND_BEFORE_2026
-    not_found = MCPError(missing, f"Resource not found: {uri[:512]}", {"uri": uri[:512]})
-    if not uri.startswith(PREFIX):
-        raise not_found
-    try:
-        request = read_fields(GetRequest, {"documentId": unquote(uri.removeprefix(PREFIX), errors="strict")})
-        found = await service.get(request)
-    except (InvalidInputError, NotFoundError, UnicodeDecodeError):
-        raise not_found from None
-    contents = types.TextResourceContents(uri=uri, mime_type=_MIME.get(found.content_type, _PLAIN), text=found.content)
-    return types.ReadResourceResult(contents=[contents])
-
-
 def _resource(listed: ListedDocument) -> types.Resource:
     return types.Resource(
         uri=PREFIX + quote(listed.document_id, safe=""),
@@ -135,43 +99,6 @@ sessionId that will be the same when this is updated. Add tags by which it will 
 under which documentId it is kept."""
 
 
-def named(offered: Sequence[types.Prompt], name: str, arguments: Mapping[str, str]) -> types.Prompt:
-    for known in offered:
-        if known.name == name:
-            _check(known, arguments)
-            return known
-    names = " and ".join(known.name for known in offered) or "none"
-    raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {name[:128]}; known are {names}")
-
-
-async def filled(
-    known: types.Prompt, arguments: Mapping[str, str], service: Service, tools: Registry, request_id: str
-) -> types.GetPromptResult:
-    """A prompt with its arguments filled in.
-
-    Raises:
-        MCPError: An argument cannot be used.
-        BackendError: The memory is unavailable.
-    """
-    if known is RECALL:
-        text = await _recall(service, arguments["topic"], request_id)
-    else:
-        text = _remember(tools[_INDEX], arguments["text"], arguments.get("kind", "").strip() or DECISION)
-    content = types.TextContent(type="text", text=text)
-    return types.GetPromptResult(
-        description=known.description, messages=[types.PromptMessage(role="user", content=content)]
-    )
-
-
-async def _recall(service: Service, topic: str, request_id: str) -> str:
-    try:
-        request = read_fields(SearchRequest, {"query": topic, "agent": "prompt-recall"})
-    except InvalidInputError as error:
-        raise MCPError(types.INVALID_PARAMS, f"topic: {error}") from None
-    response = await service.search(request, CallContext(request_id))
-    return _RECALL.format(topic=topic, found=readable(response))
-
-
 def _remember(index: Tool[Any], text: str, kind: str) -> str:
     try:
         # What the model still has to choose is filled in with something that fits.
@@ -182,6 +109,7 @@ def _remember(index: Tool[Any], text: str, kind: str) -> str:
 
 
 def _check(known: types.Prompt, arguments: Mapping[str, str]) -> None:
+    """Raises: MCPError (an argument is unknown or missing)."""
     names = {argument.name: argument for argument in known.arguments or ()}
     for name in arguments:
         if name not in names:
@@ -338,7 +266,13 @@ class McpServer:
         return types.CallToolResult(content=_text(response, structured=not long), structured_content=structure)
 
     async def _list_resources(self, _context: Context, params: _Page) -> types.ListResourcesResult:
-        return await documents(await self._service(), params.cursor if params is not None else None)
+        cursor = params.cursor if params is not None else None
+        try:
+            page = await (await self._service()).listing(read_fields(ListRequest, {"limit": PAGE, "cursor": cursor}))
+        except InvalidInputError as error:
+            raise MCPError(types.INVALID_PARAMS, str(error)) from None
+        resources = [_resource(document) for document in page.documents]
+        return types.ListResourcesResult(resources=resources, next_cursor=page.next_cursor)
 
     async def _list_templates(self, _context: Context, params: _Page) -> types.ListResourceTemplatesResult:
         _one_page(params)
@@ -347,18 +281,49 @@ class McpServer:
     async def _read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        return await document(await self._service(), params.uri, context.protocol_version)
+        uri, is_modern = params.uri, context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        missing = types.INVALID_PARAMS if is_modern else _NOT_FOUND_BEFORE_2026
+        not_found = MCPError(missing, f"Resource not found: {uri[:512]}", {"uri": uri[:512]})
+        if not uri.startswith(PREFIX):
+            raise not_found
+        service = await self._service()
+        try:
+            request = read_fields(GetRequest, {"documentId": unquote(uri.removeprefix(PREFIX), errors="strict")})
+            found = await service.get(request)
+        except (InvalidInputError, NotFoundError, UnicodeDecodeError):
+            raise not_found from None
+        kind = _MIME.get(found.content_type, _PLAIN)
+        return types.ReadResourceResult(
+            contents=[types.TextResourceContents(uri=uri, mime_type=kind, text=found.content)]
+        )
 
     async def _list_prompts(self, _context: Context, params: _Page) -> types.ListPromptsResult:
         _one_page(params)
         return types.ListPromptsResult(prompts=self._prompts())
 
     async def _get_prompt(self, _context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        arguments = params.arguments or {}
-        known = named(self._prompts(), params.name, arguments)
+        arguments, offered = params.arguments or {}, self._prompts()
+        known = next((prompt for prompt in offered if prompt.name == params.name), None)
+        if known is None:
+            names = " and ".join(prompt.name for prompt in offered) or "none"
+            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name[:128]}; known are {names}")
+        _check(known, arguments)
         memory = await self._memory()
         await memory.ready()
-        return await filled(known, arguments, await self._service(), memory.tools, _CLIENT.get().request_id)
+        if known is RECALL:
+            text = await self._recall(arguments["topic"])
+        else:
+            text = _remember(memory.tools[_INDEX], arguments["text"], arguments.get("kind", "").strip() or DECISION)
+        message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
+        return types.GetPromptResult(description=known.description, messages=[message])
+
+    async def _recall(self, topic: str) -> str:
+        try:
+            request = read_fields(SearchRequest, {"query": topic, "agent": "prompt-recall"})
+        except InvalidInputError as error:
+            raise MCPError(types.INVALID_PARAMS, f"topic: {error}") from None
+        response = await (await self._service()).search(request, CallContext(_CLIENT.get().request_id))
+        return _RECALL.format(topic=topic, found=readable(response))
 
     async def _service(self) -> Service:
         return (await self._memory()).service.bound_to(_CLIENT.get().caller.bounds)
