@@ -26,10 +26,10 @@ from rag_context.agents.machine import Machine
 from rag_context.agents.pieces import (
     HOOK_PROGRAM,
     WRITTEN_BY,
-    Block,
     JsonDefault,
     JsonHooks,
     JsonServer,
+    MarkedBlock,
     Piece,
     TomlServer,
     WholeFile,
@@ -190,7 +190,7 @@ def _agent(client: Client, hooks: Hooks, launch: Launch, system: str) -> str:
 
 def rules_piece(rules: Rules) -> Piece:
     if rules.form is RulesForm.BLOCK:
-        return Block(RULES if rules.has_tools else RULES_WITHOUT_TOOLS)
+        return MarkedBlock(RULES if rules.has_tools else RULES_WITHOUT_TOOLS)
     head = skill_head() if rules.form is RulesForm.SKILL else rules.head
     return WholeFile(f"{head}<!-- {WRITTEN_BY}; `rag-context uninstall` removes it. -->\n\n{RULES}")
 

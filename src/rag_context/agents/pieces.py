@@ -329,7 +329,7 @@ def _key(key: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class MarkedBlock:
     """Text between marks, at the end of a file that has other text."""
 
     text: str

@@ -247,7 +247,7 @@ class WatchOptions(Options):
 
 
 @dataclass
-class Changes:
+class ChangePrinter:
     console: Console
     as_json: bool
     _renamed: set[str] = field(default_factory=set)
@@ -283,7 +283,7 @@ def watch(label_options: LabelOptions, stated: Mapping[str, Any], options: Watch
     console = Console()
     loaded = options.load_available()
     labels = label_options.labels(loaded.settings, stated)
-    asyncio.run(_watch(loaded, watched(options.paths), labels, Changes(console, options.as_json), console))
+    asyncio.run(_watch(loaded, watched(options.paths), labels, ChangePrinter(console, options.as_json), console))
     return ExitCode.OK
 
 
@@ -294,7 +294,9 @@ def watched(paths: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(path.resolve() for path in paths))
 
 
-async def _watch(loaded: Loaded, roots: Sequence[Path], labels: Labels, changes: Changes, console: Console) -> None:
+async def _watch(
+    loaded: Loaded, roots: Sequence[Path], labels: Labels, changes: ChangePrinter, console: Console
+) -> None:
     @asynccontextmanager
     async def reached() -> AsyncIterator[FolderSync]:
         async with open_connection(loaded) as connection:

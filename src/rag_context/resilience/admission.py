@@ -84,7 +84,7 @@ UNBOUNDED = Bounds(math.inf, 1_000_000)
 
 
 @dataclass(slots=True)
-class Slot:
+class AdmittedSlot:
     """The place of one call. Work that was cut short is not typical: its short time does not show that more fit."""
 
     is_typical: bool = True
@@ -110,7 +110,7 @@ class Admission:
         return len(self._queue)
 
     @asynccontextmanager
-    async def admitted(self) -> AsyncIterator[Slot]:
+    async def admitted(self) -> AsyncIterator[AdmittedSlot]:
         """Hold a slot for the time of the block. Raises: OverloadedError; then nothing was begun."""
         began = self._clock()
         if self._is_free:
@@ -158,12 +158,12 @@ class Admission:
             raise
 
     @asynccontextmanager
-    async def _occupied(self) -> AsyncIterator[Slot]:
+    async def _occupied(self) -> AsyncIterator[AdmittedSlot]:
         lost = stalls()
         began, lost_before_s = self._clock(), lost.lost_s
         # Where slots were free, a short service time does not show that more calls would fit.
         was_full = self.running >= self.limit.at_once
-        slot = Slot()
+        slot = AdmittedSlot()
         try:
             with lost.watched():
                 yield slot
