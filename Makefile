@@ -4,18 +4,24 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 RUN_STAMP := $(VENV)/.installed-to-run
 
-# uv where there is one: it installs in seconds what takes pip half a minute.
+# uv installs in seconds what takes pip more than a minute. Where there is none, pip gets the one of the lock file.
+PIP := $(VENV)/bin/pip --quiet --quiet --disable-pip-version-check install --no-compile --no-deps
 ifneq ($(shell command -v uv 2>/dev/null),)
-INSTALL := uv pip install --quiet --python $(PY) --no-deps
+UV := uv
 else
-INSTALL := $(VENV)/bin/pip --quiet --quiet --disable-pip-version-check install --no-compile --no-deps
+UV := $(VENV)/bin/uv
+GET_UV = sed -n '/^uv==/,/[^\\]$$/p' requirements-dev.lock >$(VENV)/uv.lock && $(PIP) --require-hashes -r $(VENV)/uv.lock
 endif
+INSTALL := $(UV) pip install --quiet --python $(PY) --no-deps
 
 # Pure modules without I/O: every branch of them is tested.
 PURE := */search/ranking.py,*/resilience/dependency.py,*/domain/documents.py,*/ingest/chunking/chunker.py
 
 # Tests wait for servers much of their time: three workers for two cores. With four, some that have deadlines were late.
 WORKERS := $(shell echo $$(((3 * $$(getconf _NPROCESSORS_ONLN) + 1) / 2)))
+
+# Timed tests that wait, or ask two servers in turn: one beside another does not disturb them.
+WAITING := $(addprefix tests/outcomes/timed/test_,lost_vectors.py swapped_model.py large_documents.py)
 
 # Hundreds of processes are started by the tests; none shall compile what another has compiled.
 export PYTHONDONTWRITEBYTECODE =
@@ -29,6 +35,7 @@ help: ## List the targets
 $(STAMP): pyproject.toml requirements-dev.lock
 	@echo "Setting up $(VENV) from the lock file; this happens once and takes about a minute."
 	@python3 -m venv $(VENV)
+	@$(GET_UV)
 	@$(INSTALL) --require-hashes -r requirements-dev.lock
 	@$(INSTALL) --no-build-isolation -e .
 	@touch $(RUN_STAMP) $@
@@ -36,6 +43,7 @@ $(STAMP): pyproject.toml requirements-dev.lock
 $(RUN_STAMP): pyproject.toml deploy/demo.lock
 	@echo "Setting up $(VENV) with what running needs; this happens once and takes about half a minute."
 	@python3 -m venv $(VENV)
+	@$(GET_UV)
 	@$(INSTALL) --require-hashes -r deploy/demo.lock
 	@$(INSTALL) --no-build-isolation -e .
 	@touch $@
@@ -77,7 +85,8 @@ test: $(STAMP) $(PROMTOOL) browser ## Run the tests and check their coverage
 	$(VENV)/bin/coverage run -m pytest -c tests/langchain_standard/pytest.ini tests/langchain_standard/suites.py
 	@# without coverage, because they assert on time: two at once where they mostly wait for servers, the rest alone
 	$(VENV)/bin/pytest -n 2 --dist worksteal tests/faults
-	RAG_TEST_FORK=0 $(VENV)/bin/pytest tests/outcomes/timed
+	$(VENV)/bin/pytest -n 2 --dist loadfile $(WAITING)
+	RAG_TEST_FORK=0 $(VENV)/bin/pytest tests/outcomes/timed $(addprefix --ignore ,$(WAITING))
 	@# the first run had the newest PostgreSQL; this one has the oldest that is supported
 	RAG_TEST_POSTGRES_VERSION=16 $(VENV)/bin/pytest tests/stores -k postgres -n $(WORKERS) --dist loadfile
 	$(VENV)/bin/coverage combine --quiet

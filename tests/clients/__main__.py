@@ -11,8 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.clients.agents import CLIENTS, AgentClient
 from tests.clients.machine import installed_clients
 
@@ -47,6 +45,12 @@ def install(clients: list[AgentClient], folder: Path) -> None:
             subprocess.run(["node", step], cwd=folder / "node_modules" / client.package, check=True)
 
 
+def tested(module: str, *options: str) -> int:
+    """Run one of the modules; returns how it ended."""
+    words = [sys.executable, "-m", "pytest", str(Path(__file__).with_name(module)), "--durations=10", *options]
+    return subprocess.run([*words, *sys.argv[2:]], check=False).returncode
+
+
 def main() -> int:
     """Install, and test."""
     chosen = sys.argv[1] if len(sys.argv) > 1 else ",".join(CLIENTS)
@@ -58,7 +62,9 @@ def main() -> int:
         sys.exit(f"Unknown clients: {', '.join(sorted(unknown))}. Known are {', '.join(CLIENTS)}.")
     install([CLIENTS[name] for name in chosen.split(",")], installed_clients())
     os.environ["RAG_TEST_CLIENTS"] = chosen
-    return int(pytest.main([str(Path(__file__).parent), "--durations=10", *sys.argv[2:]]))
+    # Two clients at once, except where a test is about how soon one of them sees the tools.
+    runs = (["test_hooks.py", "-n", "2", "--dist", "loadgroup"], ["test_tools_are_seen.py"])
+    return max(tested(*each) for each in runs)
 
 
 if __name__ == "__main__":

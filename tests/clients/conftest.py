@@ -19,11 +19,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test with a parameter `client` runs once for each chosen client; `only` on it narrows these."""
+    """A test with a parameter `client` runs for each chosen client, each in one process; `only` narrows these."""
     if "client" in metafunc.fixturenames:
         marker = metafunc.definition.get_closest_marker("only")
         able = [each for each in CHOSEN if marker is None or each in marker.args]
-        metafunc.parametrize("client", [CLIENTS[name] for name in able], ids=able, scope="module")
+        chosen = [pytest.param(CLIENTS[name], id=name, marks=pytest.mark.xdist_group(name)) for name in able]
+        metafunc.parametrize("client", chosen, scope="module")
 
 
 @pytest.fixture(scope="session")
