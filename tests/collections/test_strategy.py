@@ -10,7 +10,7 @@ from rag_context.collections.collection_service import CollectionService
 from rag_context.collections.collections import Collections
 from rag_context.collections.provider_connections import CollectionRef
 from rag_context.collections.searching import ConversationQuery, Conversations, Strategy, choose
-from rag_context.errors import BackendUnavailableError, InvalidInputError, NotFoundError
+from rag_context.errors import BackendUnavailableError, NotFoundError
 from rag_context.testing.fakes import FakeEmbedder, Fault, Faulty
 from tests.collections.memory_collections import MemoryCollections
 
@@ -67,8 +67,8 @@ class TestEmbeddings:
         found = await conversations.search(choose("OpenShift", None), [CollectionRef(name) for name in names], limit=5)
 
         assert counting.calls == 1
-        assert (found.embeddings, found.reused, conversations.reused) == (1, 2, 2)
-        assert {placed.ref.name for placed in found.hits} == set(names)
+        assert (found.embeddings, found.cache_hits, conversations.reused) == (1, 2, 2)
+        assert {result.collection for result in found.results} == set(names)
         said = [record.getMessage() for record in caplog.records]
         assert said == ["query strategy: first message (raw query)", *["embedding cache hit: default:m"] * 2]
 
@@ -82,7 +82,7 @@ class TestEmbeddings:
         places = [CollectionRef("a"), CollectionRef("b"), CollectionRef("a", "archive"), CollectionRef("a")]
         found = await conversations.search(choose("OpenShift", None), places, limit=5)
 
-        assert (found.embeddings, found.reused, len(found.hits)) == (3, 0, 3)
+        assert (found.embeddings, found.cache_hits, len(found.results)) == (3, 0, 3)
 
 
 class TestLeavingOut:
@@ -97,11 +97,11 @@ class TestLeavingOut:
         places = [CollectionRef("a"), CollectionRef("none"), CollectionRef("foreign"), CollectionRef("a", "dead")]
         found = await conversations.search(choose("OpenShift", None), places, limit=5)
 
-        assert [placed.ref for placed in found.hits] == [CollectionRef("a")]
-        assert [(omitted.ref, type(omitted.error)) for omitted in found.omissions] == [
-            (CollectionRef("none"), NotFoundError),
-            (CollectionRef("foreign"), InvalidInputError),
-            (CollectionRef("a", "dead"), BackendUnavailableError),
+        assert [(result.collection, result.connection) for result in found.results] == [("a", "default")]
+        assert [(each.collection, each.connection, each.error.split()[0]) for each in found.omitted] == [
+            ("none", "default", "Collection"),
+            ("foreign", "default", "Collection"),
+            ("a", "dead", "refused"),
         ]
 
     async def test_where_no_backend_can_be_queried_the_first_failure_is_raised(self) -> None:

@@ -202,7 +202,7 @@ class CollectionService:
         query = searching.choose(request.user_message, request.current_topic)
         refs = [self._collections.connections.ref(text) for text in request.collections]
         async with self._admissions.searches.admitted():
-            return _conversation(await self._conversations.search(query, refs, limit=request.top_k))
+            return await self._conversations.search(query, refs, limit=request.top_k)
 
     async def _add(
         self, ref: CollectionRef, parse_all: Callable[[], SubmittedDocuments]
@@ -302,30 +302,4 @@ def _result(match: searching.CollectionMatch) -> wire.QueryResult:
         score=match.score,
         cosine=match.cosine,
         keywords=match.share,
-    )
-
-
-def _conversation(found: searching.ConversationResults) -> collection_operations.ConverseResponse:
-    return collection_operations.ConverseResponse(
-        results=[
-            collection_operations.ConverseResult.model_construct(
-                collection=one.ref.name,
-                connection=one.ref.connection,
-                id=one.hit.entry.id,
-                text=one.hit.entry.text,
-                metadata=one.hit.entry.metadata,
-                score=searching.clipped(one.hit.cosine),
-            )
-            for one in found.hits
-        ],
-        query=found.query.text,
-        strategy=found.query.strategy.value,
-        embeddings=found.embeddings,
-        cache_hits=found.reused,
-        omitted=[
-            collection_operations.OmittedCollection(
-                collection=one.ref.name, connection=one.ref.connection, error=str(one.error)
-            )
-            for one in found.omissions
-        ],
     )

@@ -13,10 +13,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
 from rag_context import errors
+from rag_context.api.collection_operations import ConverseResponse, ConverseResult, OmittedCollection
 from rag_context.collections.collections import READ_S, Collections
 from rag_context.collections.labels import require_embeddable
 from rag_context.collections.provider_connections import CollectionRef, bulk
@@ -224,33 +226,6 @@ class ConversationQuery:
     strategy: Strategy
 
 
-@dataclass(frozen=True, slots=True)
-class CollectionHit:
-    ref: CollectionRef
-    hit: EntryHit
-
-
-@dataclass(frozen=True, slots=True)
-class Omission:
-    """A collection that could not be searched, and why."""
-
-    ref: CollectionRef
-    error: errors.RagContextError
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationResults:
-    """The results from all collections, the nearest first."""
-
-    query: ConversationQuery
-    hits: tuple[CollectionHit, ...]
-    omissions: tuple[Omission, ...]
-    embeddings: int
-    """How often the text was embedded."""
-    reused: int
-    """How often an embedding was reused."""
-
-
 def choose(user_message: str, current_topic: str | None) -> ConversationQuery:
     """The query for a message: the topic, with its white space collapsed, or the message if there is no topic."""
     topic = " ".join((current_topic or "").split())
@@ -265,10 +240,8 @@ class Conversations:
         self.reused = 0
         """Embeddings that were reused since the start."""
 
-    async def search(
-        self, query: ConversationQuery, refs: Sequence[CollectionRef], *, limit: int
-    ) -> ConversationResults:
-        """The nearest documents of all collections; those that cannot be searched are listed as omissions.
+    async def search(self, query: ConversationQuery, refs: Sequence[CollectionRef], *, limit: int) -> ConverseResponse:
+        """The nearest documents of all collections; those that cannot be searched are listed as omitted.
 
         Raises: the error of the first collection, if none could be searched.
         """
@@ -277,18 +250,29 @@ class Conversations:
         distinct = tuple(dict.fromkeys(refs))
         answers = await asyncio.gather(*(self._one(ref, cache, limit) for ref in distinct))
         self.reused += cache.hits
-        hits: list[CollectionHit] = []
-        omissions: list[Omission] = []
-        for ref, answer in zip(distinct, answers, strict=True):
-            if isinstance(answer, errors.RagContextError):
-                omissions.append(Omission(ref, answer))
-            else:
-                hits.extend(CollectionHit(ref, hit) for hit in answer)
         # A collection that cannot be searched is left out of the answer, unless there is no other one.
-        if distinct and len(omissions) == len(distinct):
-            raise omissions[0].error
-        hits.sort(key=lambda found: -found.hit.cosine)
-        return ConversationResults(query, tuple(hits[:limit]), tuple(omissions), cache.misses, cache.hits)
+        failures = [answer for answer in answers if isinstance(answer, errors.RagContextError)]
+        if failures and len(failures) == len(distinct):
+            raise failures[0]
+        found: list[ConverseResult] = []
+        omitted: list[OmittedCollection] = []
+        for ref, answer in zip(distinct, answers, strict=True):
+            placed: dict[str, Any] = {"collection": ref.name, "connection": ref.connection}
+            if isinstance(answer, errors.RagContextError):
+                omitted.append(OmittedCollection(**placed, error=str(answer)))
+                continue
+            for hit in answer:
+                fields = {name: getattr(hit.entry, name) for name in ("id", "text", "metadata")}
+                found.append(ConverseResult.model_construct(**placed, **fields, score=clipped(hit.cosine)))
+        found.sort(key=lambda result: -result.score)
+        return ConverseResponse(
+            results=found[:limit],
+            query=query.text,
+            strategy=query.strategy.value,
+            embeddings=cache.misses,
+            cache_hits=cache.hits,
+            omitted=omitted,
+        )
 
     async def _one(
         self, ref: CollectionRef, cache: "_Embeddings", limit: int

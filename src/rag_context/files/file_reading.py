@@ -18,7 +18,7 @@ from rag_context.domain import documents
 from rag_context.domain.provenance import stated_time
 from rag_context.files.descriptors import NotRegularError, open_file
 from rag_context.files.formats.converter import SNIFFED_BYTES, Converter, format_of
-from rag_context.files.formats.exchange import MAX_FILE_BYTES, ConversionError, Format, MissingLibraryError
+from rag_context.files.formats.exchange import MAX_FILE_BYTES, ConversionError, Extracted, Format, MissingLibraryError
 from rag_context.files.generated import Generated
 from rag_context.files.kinds import kind_of
 
@@ -243,32 +243,40 @@ def converted_inputs(
     path = loaded.path
     try:
         for extracted in converter.documents(format_, path, loaded.data):
-            extra: dict[str, documents.Json] = dict(labels.metadata.extra)
-            for name, value in extracted.extra.items():
-                extra[name] = [*value] if isinstance(value, list) else value
             content_type = labels.content_type or extracted.content_type
             if labels.content_type is None and content_type == documents.DOCUMENTATION:
                 content_type = kind_of(extracted.content)
-            message_times = tuple(
-                documents.MessageTime(start, documents.moment(at)) for start, at in extracted.message_times
-            )
-            began = min((each.at for each in message_times), default=None)
-            document = documents.DocumentInput(
-                content=extracted.content,
-                content_type=content_type,
-                session_id=labels.session_id or extracted.session_id or FILES_SESSION,
-                source=path.as_posix() + (f"#{extracted.part}" if extracted.part else ""),
-                metadata=replace(labels.metadata, extra=extra),
-                channel=documents.Channel.FILE,
-                occurred_at=began or stated_time(extracted.content, content_type, extra) or times(loaded),
-                message_times=message_times,
-                origin=documents.Origin(extracted.origin) if extracted.origin is not None else None,
-            )
-            yield FileInput(document, extracted.left_out)
+            session_id = labels.session_id or extracted.session_id or FILES_SESSION
+            source = path.as_posix() + (f"#{extracted.part}" if extracted.part else "")
+            document = converted_input(extracted, content_type, session_id, source, labels.metadata)
+            stated = stated_time(extracted.content, content_type, document.metadata.extra)
+            written = document.occurred_at or stated or times(loaded)
+            yield FileInput(replace(document, occurred_at=written), extracted.left_out)
     except ConversionError as error:
         is_unknown = not error.expected or isinstance(error, MissingLibraryError)
         reason = _UnusableError(str(error), expected=error.expected, unknown=is_unknown)
         yield _rejected(Found(path, loaded.named), reason)
+
+
+def converted_input(
+    extracted: Extracted, content_type: str, session_id: str, source: str, metadata: documents.Metadata
+) -> documents.DocumentInput:
+    """A document of a file; a conversation occurred when it began, of others the time is not known here."""
+    extra: dict[str, documents.Json] = dict(metadata.extra)
+    for name, value in extracted.extra.items():
+        extra[name] = [*value] if isinstance(value, list) else value
+    times = tuple(documents.MessageTime(start, documents.moment(at)) for start, at in extracted.message_times)
+    return documents.DocumentInput(
+        content=extracted.content,
+        content_type=content_type,
+        session_id=session_id,
+        source=source,
+        metadata=replace(metadata, extra=extra),
+        channel=documents.Channel.FILE,
+        occurred_at=min((each.at for each in times), default=None),
+        message_times=times,
+        origin=documents.Origin(extracted.origin) if extracted.origin is not None else None,
+    )
 
 
 def _rejected(found: Found, error: _UnusableError) -> Rejected:

@@ -97,6 +97,16 @@ def _value(kind: str, anchors: str, pattern: str, is_secret: Callable[[str], boo
     return SecretRule(kind, tuple(anchors.split()), re.compile(pattern, re.IGNORECASE), is_secret)
 
 
+def _assigned(pattern: str, is_secret: Callable[[str], bool], anchors: str = _NAME_ANCHORS) -> SecretRule:
+    """A value that is assigned to a name."""
+    return _value(ASSIGNED, anchors, pattern, is_secret)
+
+
+def _typed(pattern: str, is_secret: Callable[[str], bool], anchors: str) -> SecretRule:
+    """A value in the line of a command."""
+    return _value("command-line-secret", anchors, pattern, is_secret)
+
+
 _SERVICES = (
     ("alibaba", "ltai", r"LTAI[A-Za-z0-9]{16,24}"),
     ("artifactory", "akc cmvmdgtu", r"(?:AKC[a-zA-Z0-9]{50,80}|cmVmdGtu[A-Za-z0-9]{40,80})"),
@@ -291,173 +301,114 @@ RULES = (
         looks_sent,
     ),
     _value("docker-login", '"auth"', r"\"auth\"\s{0,3}:\s{0,3}\"(?P<secret>[a-z0-9+/]{12,400}={0,2})\"", is_login),
-    _value(
-        "command-line-secret",
-        "-u --user",
-        r"(?<![\w-])(?:-u|--user)[ =]{0,2}[\"']?[\w.@-]{1,64}:(?P<secret>[^\s\"']{8,256})",
-        looks_assigned,
+    _typed(
+        r"(?<![\w-])(?:-u|--user)[ =]{0,2}[\"']?[\w.@-]{1,64}:(?P<secret>[^\s\"']{8,256})", looks_assigned, "-u --user"
     ),
-    _value(
-        "command-line-secret",
-        _NAME_ANCHORS,
-        rf"(?<=-){_NAME}[ \t][\"']?(?P<secret>[^\s\"'`]{{8,256}})(?=[\s\"']|$)",
-        looks_typed,
-    ),
-    _value(
-        "command-line-secret", "sshpass", r"sshpass[ \t]{1,4}-p[ \t]{0,4}[\"']?(?P<secret>[^\s\"']{6,256})", looks_sent
-    ),
-    _value(
-        "command-line-secret",
-        "mysql mariadb",
+    _typed(rf"(?<=-){_NAME}[ \t][\"']?(?P<secret>[^\s\"'`]{{8,256}})(?=[\s\"']|$)", looks_typed, _NAME_ANCHORS),
+    _typed(r"sshpass[ \t]{1,4}-p[ \t]{0,4}[\"']?(?P<secret>[^\s\"']{6,256})", looks_sent, "sshpass"),
+    _typed(
         r"(?:mysql|mariadb)[\w-]{0,8}(?:[ \t][^\n|;&]{0,160}?)?[ \t]-p[\"']?(?P<secret>[^\s\"']{8,256})",
         looks_assigned,
+        "mysql mariadb",
     ),
-    _value(
-        "command-line-secret",
-        "docker podman registry",
+    _typed(
         r"(?:docker|podman|registry)[ \t]login[ \t][^\n|;&]{0,160}?[ \t]?-p[ =][\"']?(?P<secret>[^\s\"']{8,256})",
         looks_sent,
+        "docker podman registry",
     ),
-    _value(
-        "command-line-secret",
-        "redis-cli",
-        r"redis-cli[ \t][^\n|;&]{0,160}?-a[ \t][\"']?(?P<secret>[^\s\"']{8,256})",
-        looks_sent,
-    ),
-    _value(
-        "command-line-secret",
-        "echo printf",
+    _typed(r"redis-cli[ \t][^\n|;&]{0,160}?-a[ \t][\"']?(?P<secret>[^\s\"']{8,256})", looks_sent, "redis-cli"),
+    _typed(
         r"(?:echo|printf)[ \t](?:-n[ \t])?[\"']?(?P<secret>[^\s\"'|]{8,256})[\"']?[ \t]{0,4}"
         r"\|[^\n|;&]{0,160}?password-stdin",
         looks_assigned,
+        "echo printf",
     ),
-    _value(
-        ASSIGNED,
-        ":5432: :5433: :6432: :*:",
+    _assigned(
         r":(?:\d{4}|\*):[^:\s]{1,64}:[^:\s]{1,64}:(?P<secret>[^:\s]{6,256})(?=\s|$)",
         looks_sent,
+        ":5432: :5433: :6432: :*:",
     ),
-    _value(
-        ASSIGNED,
-        "identified password",
+    _assigned(
         r"(?:identified(?:[ \t]{1,4}with[ \t]{1,4}[\w\"']{1,64})?[ \t]{1,4}(?:by|as)(?:[ \t]{1,4}password)?|password)"
         r"[ \t]{1,4}(?P<quote>[\"'])(?P<secret>[^\"'\s]{8,256})(?P=quote)",
         looks_assigned,
+        "identified password",
     ),
-    _value(
-        ASSIGNED,
-        "getenv environ. env.fetch getproperty getordefault define( env(",
+    _assigned(
         r"(?:getenv|environ\.(?:get|setdefault)|env\.fetch|getproperty|getordefault|define|env)"
         rf"\([ \t]?[\"'][\w.]{{0,60}}?{_NAME}[\"'],"
         r"[ \t]{0,4}[\"'](?P<secret>[^\s\"']{8,256})[\"']",
         looks_named,
+        "getenv environ. env.fetch getproperty getordefault define( env(",
     ),
-    _value(
-        ASSIGNED,
-        _NAME_ANCHORS,
+    _assigned(
         rf"{_NAME}[\"']?[)\]]?[ \t]{{0,4}}(?:\|\||\?\?|or[ \t])[ \t]{{0,4}}[\"'`](?P<secret>[^\s\"'`]{{8,256}})[\"'`]",
         looks_named,
     ),
-    _value(ASSIGNED, _NAME_ANCHORS, rf"{_NAME}:?[-=](?P<secret>[^\s\"'{{}}$]{{8,256}}+)(?=\}})", looks_named),
-    _value(
-        ASSIGNED,
-        _NAME_ANCHORS,
+    _assigned(rf"{_NAME}:?[-=](?P<secret>[^\s\"'{{}}$]{{8,256}}+)(?=\}})", looks_named),
+    _assigned(
         rf"{_NAME}\\?\"\s{{0,3}}:\s{{0,3}}\{{[^{{}}]{{0,80}}?\"value\\?\"\s{{0,3}}:\s{{0,3}}\\?\"(?P<secret>[^\"\s]{{8,256}})\\?\"",
         looks_named,
     ),
     _value("npm-token", "_auth", r"(?<=/:)_auth(?:token)?=(?P<secret>[^\s\"']{16,400})", is_no_placeholder),
-    _value(
-        ASSIGNED,
-        "pass pwd",
-        r"(?<![?&\w])(?:password|pwd)[ ]?=[ ]?(?P<secret>[^\s\"'`;<>]{8,256})(?=;)",
-        looks_assigned,
-    ),
-    _value(ASSIGNED, _NAME_ANCHORS, rf"{_NAME}{_PAIR}(?P<secret>[^\s\"'\\]{{8,256}})", looks_named),
-    _value(
-        ASSIGNED,
-        "env arg",
+    _assigned(r"(?<![?&\w])(?:password|pwd)[ ]?=[ ]?(?P<secret>[^\s\"'`;<>]{8,256})(?=;)", looks_assigned, "pass pwd"),
+    _assigned(rf"{_NAME}{_PAIR}(?P<secret>[^\s\"'\\]{{8,256}})", looks_named),
+    _assigned(
         rf"(?<!\w)(?:env|arg)[ \t]{{1,8}}(?-i:[A-Z0-9_]{{0,60}}?){_VARIABLE}[ \t]{{1,8}}"
         r"[\"']?(?P<secret>[^\s\"'=]{8,256})",
         looks_named,
+        "env arg",
     ),
-    _value(
-        ASSIGNED,
-        _NAME_ANCHORS,
+    _assigned(
         rf"{_VARIABLE}[\s`*\"']{{0,40}}\|[\s`*\"']{{0,40}}(?P<secret>[^\s|`\"']{{8,256}})"
         r"(?=[ \t`*\"']{0,40}\|)",
         looks_named,
     ),
-    _value(
-        ASSIGNED,
-        _NAME_ANCHORS,
+    _assigned(
         rf"{_NAME}[ \t`*\"']{{0,40}}\|[ \t`*\"']{{0,40}}(?P<secret>[^\s|`\"']{{8,256}})(?=[ \t`*\"']{{0,40}}\|)",
         is_table_value,
     ),
-    _value(
-        ASSIGNED,
-        _NAME_ANCHORS,
+    _assigned(
         rf"{_VARIABLE}[ \t`*\"']{{0,40}}\|[^|\n]{{0,120}}\|[ \t`*\"']{{0,40}}(?P<secret>[^\s|`\"']{{8,256}})"
         r"(?=[ \t`*\"']{0,40}\|)",
         looks_random,
     ),
-    _value(
-        ASSIGNED,
-        _NAME_ANCHORS,
-        rf"{_NAME}[ \t]{{0,4}}:[ \t]{{1,8}}(?P<secret>[A-Za-z0-9+/]{{8,2000}}={{0,2}})(?=\s|$)",
-        is_encoded_text,
-    ),
-    _value(
-        ASSIGNED,
-        "pass",
+    _assigned(rf"{_NAME}[ \t]{{0,4}}:[ \t]{{1,8}}(?P<secret>[A-Za-z0-9+/]{{8,2000}}={{0,2}})(?=\s|$)", is_encoded_text),
+    _assigned(
         r"pass(?:word|phrase|wd)?\\?[\"']?[ \t]{0,8}[:=][ \t]{0,8}\\?(?P<quote>[\"'`])(?P<secret>[^\"'`\n\\]{8,256})"
         r"\\?(?P=quote)",
         is_passphrase,
-    ),
-    _value(
-        ASSIGNED,
         "pass",
+    ),
+    _assigned(
         r"pass(?:word|phrase|wd)?(?:=|[ \t]{0,4}:[ \t]{1,4})(?P<secret>[^\s\"'`;&]{8,256})(?=[ \t]*(?:[\r\n`]|$))",
         is_passphrase,
+        "pass",
     ),
-    _value(
-        ASSIGNED,
-        "_key key",
-        rf"{_SOME_KEY}{_TO_VALUE}(?P<secret>[A-Za-z0-9+/=_-]{{20,256}})(?=[\s\"',;`|]|$)",
-        is_random_value,
+    _assigned(
+        rf"{_SOME_KEY}{_TO_VALUE}(?P<secret>[A-Za-z0-9+/=_-]{{20,256}})(?=[\s\"',;`|]|$)", is_random_value, "_key key"
     ),
-    _value(
-        ASSIGNED,
-        "?api &api ?access &access #access ?auth &auth ?oauth &oauth ?client &client",
+    _assigned(
         rf"[?&#](?:api|access|o?auth|client)[_-]?(?:key|token|secret)(?:_secret)?{_PARAMETER}",
         looks_assigned,
+        "?api &api ?access &access #access ?auth &auth ?oauth &oauth ?client &client",
     ),
-    _value(
-        ASSIGNED,
-        _NAME_ANCHORS,
-        rf"(?:(?<=[?&])|(?<=-literal=)|(?:(?<=;)|(?<=; ))(?=p)){_NAME}{_PARAMETER}",
-        looks_assigned,
-    ),
-    _value(ASSIGNED, _NAME_ANCHORS, rf"{_NAME}>\s{{0,8}}(?P<secret>[^<>\s]{{8,256}})\s{{0,8}}</", looks_assigned),
-    _value(
-        ASSIGNED, "login", r"login[ \t]{1,4}\S{1,64}\s{1,8}password[ \t]{1,4}(?P<secret>\S{6,256})(?=\s|$)", looks_sent
-    ),
-    _value(
-        ASSIGNED,
-        "setp sets sett seta",
+    _assigned(rf"(?:(?<=[?&])|(?<=-literal=)|(?:(?<=;)|(?<=; ))(?=p)){_NAME}{_PARAMETER}", looks_assigned),
+    _assigned(rf"{_NAME}>\s{{0,8}}(?P<secret>[^<>\s]{{8,256}})\s{{0,8}}</", looks_assigned),
+    _assigned(r"login[ \t]{1,4}\S{1,64}\s{1,8}password[ \t]{1,4}(?P<secret>\S{6,256})(?=\s|$)", looks_sent, "login"),
+    _assigned(
         r"set(?:pass(?:word|phrase)|secret(?:key)?|(?:access|auth|api)?token|(?:api|access)key)"
         r"\([\"'](?P<secret>[^\s\"']{8,256})[\"']",
         looks_assigned,
+        "setp sets sett seta",
     ),
-    _value(
-        ASSIGNED,
-        "api client secret access auth private signing encryption",
+    _assigned(
         r"(?:api|client|secret|access|auth|private|signing|encryption)[_-]?(?:key|secret|token)[ \t]{0,4}[:=][ \t]{0,4}"
         r"(?P<secret>[0-9a-f]{32,64}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?=[\s,;&`\"']|$)",
         looks_assigned,
+        "api client secret access auth private signing encryption",
     ),
-    _value(
-        ASSIGNED,
-        _NAME_ANCHORS,
+    _assigned(
         rf"{_NAME}\\?[\"']?\]?[ \t]{{0,8}}(?::[ \t]?[&\w]{{1,20}}[ \t]{{0,4}}=|:=|=>|[:=]|value=)[ \t]{{0,8}}"
         r"[@bru]{0,2}\\?(?P<quote>[\"'`])(?P<secret>[^\"'`\s\\]{8,256})\\?(?P=quote)",
         looks_assigned,
@@ -470,20 +421,17 @@ RULES = (
         ),
         looks_assigned,
     ),
-    _value(
-        ASSIGNED,
-        _NAME_ANCHORS,
+    _assigned(
         rf"{_NAME}(?:[ \t]{{0,4}}[:=]|[ \t]is:?)[ \t]{{0,4}}"
         r"(?P<secret>[^\s\"'`<>(){}\[\],;]{8,256})(?=[\s\"'`,;]|$)",
         looks_bare,
     ),
-    _value(
-        ASSIGNED,
-        "pass pwd pw",
+    _assigned(
         r"(?:pass(?:words?|wort|wd|phrase)|(?:(?<![a-z])|(?<=require))pass|pwd|(?<![a-z])pw)[\"'`*]{0,3}"
         r"(?:[ \t]{0,4}[:=][\"'`*]{0,3}|[ \t]is:?|(?=[ \t]))[ \t]{0,8}[\"'`]?"
         r"(?P<secret>[^\s\"'`<>(){}\[\],;|&]{10,256})(?=[\"'`]?[.,;&]?(?:\s|$))",
         looks_random,
+        "pass pwd pw",
     ),
 )
 

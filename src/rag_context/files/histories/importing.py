@@ -23,7 +23,7 @@ from rag_context.api.index import BulkLine, BulkReceipt, HistoryReceipt
 from rag_context.domain import documents
 from rag_context.files.descriptors import NotRegularError, open_file
 from rag_context.files.file_jobs import bulk_line
-from rag_context.files.file_reading import Rejected, stamp_of
+from rag_context.files.file_reading import Rejected, converted_input, stamp_of
 from rag_context.files.folder_sync import RACY_NS
 from rag_context.files.formats.converter import SNIFFED_BYTES, Converter, format_of
 from rag_context.files.formats.exchange import ConversionError, Extracted, Format, Ways
@@ -407,23 +407,12 @@ def _written(session: _Session) -> datetime | None:
 
 
 def _document(extracted: Extracted, client: str, tag: str, written: datetime | None) -> documents.DocumentInput:
-    extra: dict[str, documents.Json] = {}
-    for name, value in extracted.extra.items():
-        extra[name] = [*value] if isinstance(value, list) else value
-    times = tuple(documents.MessageTime(start, documents.moment(at_)) for start, at_ in extracted.message_times)
     session = extracted.session_id or ""
     number = extracted.part.removeprefix(session).lstrip("-")
-    return documents.DocumentInput(
-        content=extracted.content,
-        content_type=extracted.content_type,
-        session_id=session,
-        source=f"{client}:{session}" + (f"#{number}" if number else ""),
-        metadata=documents.Metadata(agent=client, tags=(tag,), extra=extra),
-        channel=documents.Channel.FILE,
-        occurred_at=min((each.at for each in times), default=written),
-        message_times=times,
-        origin=documents.Origin(extracted.origin) if extracted.origin is not None else None,
-    )
+    source = f"{client}:{session}" + (f"#{number}" if number else "")
+    metadata = documents.Metadata(agent=client, tags=(tag,))
+    document = converted_input(extracted, extracted.content_type, session, source, metadata)
+    return replace(document, occurred_at=document.occurred_at or written)
 
 
 def _file(path: Path) -> bytes:
