@@ -36,7 +36,7 @@ async def test_a_dead_dependency_is_probed_in_the_background_and_comes_back(harn
 
 
 async def test_a_dependency_that_is_back_is_swept_for_whatever_noticed_it_first(harness: ServiceHarness) -> None:
-    harness.sources.embedding.breaker._clock = harness.clock  # so that it can be known who looks first
+    harness.sources.embedding.breaker.clock = harness.clock  # so that it can be known who looks first
     harness.embedder.fault = DEAD
     for query in ("one", "two", "three"):
         await harness.search(query)

@@ -6,7 +6,7 @@ before they are sent: at whatever moment a run ends, the manifest has the file o
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -102,21 +102,16 @@ class OpenFile:
         return FileEntry(self.path, loaded.stamp, loaded.read_ns, digest, settings_hash, loaded.named, tuple(documents))
 
 
+@dataclass(eq=False)
 class FileJobs:
-    def __init__(
-        self,
-        manifest: FileManifest,
-        settings: ReadingSettings,
-        converter: Converter,
-        *,
-        call_soon: Callable[[Callable[[], None]], object],
-        on_receipt: Callable[[FileReceipt], None],
-    ) -> None:
-        self._manifest = manifest
-        self._settings = settings
-        self._converter = converter
-        self._call_soon = call_soon
-        self._on_receipt = on_receipt
+    manifest: FileManifest
+    settings: ReadingSettings
+    converter: Converter
+    _: KW_ONLY
+    call_soon: Callable[[Callable[[], None]], object]
+    on_receipt: Callable[[FileReceipt], None]
+
+    def __post_init__(self) -> None:
         self._touched: dict[str, OpenFile] = {}
         self._new = 0
         self._times = FileTimes()
@@ -141,13 +136,13 @@ class FileJobs:
     def reject(self, rejected: file_reading.Rejected, entry: FileEntry | None = None) -> None:
         if entry is not None and not rejected.unknown:
             self.lost.append(entry)
-        self._on_receipt(
+        self.on_receipt(
             FileReceipt(status="rejected", source=rejected.path, reason=rejected.reason, is_skipped=not rejected.failed)
         )
 
     def unchanged(self, entry: FileEntry) -> None:
         for each in entry.documents:
-            self._on_receipt(
+            self.on_receipt(
                 FileReceipt(status="unchanged", source=each.source, document_id=each.id, content_hash=each.content_hash)
             )
 
@@ -155,17 +150,17 @@ class FileJobs:
         for each in todo:
             loaded = self._load(each.found)
             if isinstance(loaded, file_reading.Rejected):
-                self._call_soon(partial(self.reject, loaded, each.entry))
+                self.call_soon(partial(self.reject, loaded, each.entry))
             elif each.entry is not None and each.is_complete and loaded.digest == each.entry.digest:
-                self._call_soon(partial(self._record_unchanged, each.entry, loaded))
+                self.call_soon(partial(self._record_unchanged, each.entry, loaded))
             else:
                 yield from self._documents(OpenFile(loaded, each.entry, self._twin(loaded)))
 
     def _load(self, found: file_reading.Found) -> file_reading.LoadedFile | file_reading.Rejected:
         # Before it is opened: lock files and bundles can be very large.
-        if not found.named and (reason := self._settings.generated.name(found.path)):
+        if not found.named and (reason := self.settings.generated.name(found.path)):
             return file_reading.Rejected(file_reading.printable(found.path), reason, failed=False)
-        return file_reading.load_file(found, max_bytes=self._settings.max_bytes)
+        return file_reading.load_file(found, max_bytes=self.settings.max_bytes)
 
     def _record_unchanged(self, entry: FileEntry, loaded: file_reading.LoadedFile) -> None:
         # The same content with a new stamp: with that recorded, the next run need not read the file.
@@ -176,20 +171,20 @@ class FileJobs:
         """Another file that had the same content when it was read last."""
         path = loaded.path.as_posix()
         # A file of the same content: this one was renamed if the other is gone, else copied. Its vectors are reused.
-        twins = [twin for twin in self._manifest.with_digest(loaded.digest, _TWINS) if twin.path != path]
+        twins = [twin for twin in self.manifest.with_digest(loaded.digest, _TWINS) if twin.path != path]
         return next((twin for twin in twins if not os.path.lexists(twin.path)), next(iter(twins), None))
 
     def _documents(self, file: OpenFile) -> Iterator[Job]:
         for item in self._inputs(file.loaded):
             made = item if isinstance(item, file_reading.Rejected) else self._line(item.document, file)
             if isinstance(item, file_reading.Rejected) or isinstance(made, file_reading.Rejected):
-                self._call_soon(partial(self._reject_document, made, file))
+                self.call_soon(partial(self._reject_document, made, file))
                 continue
             file.sent.append(FileDocument(item.document.source, document_id(item.document)))
             self._touched[file.path] = file
             yield Job(made, partial(self._done, file, item))
         # On the event loop, as the receipts: `kept`, `rejected` and `is_read` need no lock.
-        self._call_soon(partial(self._read, file))
+        self.call_soon(partial(self._read, file))
 
     def _line(self, document: DocumentInput, file: OpenFile) -> BulkLine | file_reading.Rejected:
         return bulk_line(document, like=file.former_ids(document.source), defer=self._defers(file))
@@ -202,10 +197,10 @@ class FileJobs:
         return self._new > EMBEDDED_AT_ONCE
 
     def _inputs(self, loaded: file_reading.LoadedFile) -> Iterator[file_reading.FileInput | file_reading.Rejected]:
-        labels = self._settings.labels_of(loaded.path)
+        labels = self.settings.labels_of(loaded.path)
         if loaded.format is None:
-            return iter([file_reading.text_input(loaded, labels, self._settings.generated, self._times.of)])
-        found = file_reading.converted_inputs(loaded, loaded.format, self._converter, labels, self._times.of)
+            return iter([file_reading.text_input(loaded, labels, self.settings.generated, self._times.of)])
+        found = file_reading.converted_inputs(loaded, loaded.format, self.converter, labels, self._times.of)
         return (
             self._from_elsewhere(item, loaded) if isinstance(item, file_reading.FileInput) else item for item in found
         )
@@ -222,9 +217,9 @@ class FileJobs:
             new = {each.id for each in file.sent}
             documents = [*file.sent, *(each for each in file.old if each.id not in new)]
             # No file has an empty digest: should this run end here, the next one reads the file again.
-            entries.append(file.manifest_entry(self._settings.key, documents, digest=b""))
+            entries.append(file.manifest_entry(self.settings.key, documents, digest=b""))
         self._touched.clear()
-        self._manifest.put(entries)
+        self.manifest.put(entries)
 
     def _reject_document(self, made: BulkLine | file_reading.Rejected, file: OpenFile) -> None:
         if isinstance(made, file_reading.Rejected):
@@ -242,7 +237,7 @@ class FileJobs:
             file.kept.append(FileDocument(source, receipt.document_id or "", receipt.content_hash or ""))
         former = file.former_path if receipt.status in {"indexed", "deferred"} else None
         fields = receipt.model_copy(update={"line": None, "source": receipt.source or source}).model_dump()
-        self._on_receipt(
+        self.on_receipt(
             FileReceipt(
                 **fields,
                 renamed_from=former,
@@ -266,12 +261,12 @@ class FileJobs:
         if file.rejected or file.is_broken:
             # Nothing is removed: the documents that are missing in this version may be among those that failed.
             if documents := [*file.kept, *stale]:
-                self.finished.append(file.manifest_entry(self._settings.key, documents, digest=b""))
+                self.finished.append(file.manifest_entry(self.settings.key, documents, digest=b""))
             else:
                 self.forgotten.append(file.path)
             return
         self.replaced += stale
-        self.finished.append(file.manifest_entry(self._settings.key, file.kept, digest=file.loaded.digest))
+        self.finished.append(file.manifest_entry(self.settings.key, file.kept, digest=file.loaded.digest))
 
 
 def bulk_line(

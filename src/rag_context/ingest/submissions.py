@@ -197,24 +197,18 @@ class BatchEntry:
         )
 
 
+@dataclass(eq=False)
 class Preparation:
     """Prepares documents for one embedder; `ahead` does so in other processes, `now` is the wall clock."""
 
-    def __init__(
-        self,
-        embedder: Embedder,
-        window: int,
-        redactor: Redactor,
-        now: Callable[[], datetime],
-        outline: Outline,
-        ahead: Ahead | None = None,
-    ) -> None:
-        self._embedder = embedder
-        self._window = window
-        self._redactor = redactor
-        self._now = now
-        self._outline = outline
-        self._ahead = ahead
+    _embedder: Embedder
+    _window: int
+    _redactor: Redactor
+    _now: Callable[[], datetime]
+    _outline: Outline
+    _ahead: Ahead | None = None
+
+    def __post_init__(self) -> None:
         self._computing = Computing()
 
     async def identified(self, submissions: Sequence[Submission]) -> list[Identified | Exception]:

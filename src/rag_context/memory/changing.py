@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -51,6 +51,7 @@ DUE_AT_ONCE = 500
 SWEEP_EVERY_S = 5.0
 
 
+@dataclass(eq=False)
 class Changes:
     """The use cases of changes over time; without a `journal`, where the stores have none, most are rejected.
 
@@ -58,28 +59,16 @@ class Changes:
     `forget_files` removes sources from what is remembered of files that were read.
     """
 
-    def __init__(
-        self,
-        journal: Journal | None,
-        queries: DocumentQueries,
-        tenants: TenantResolver,
-        index: Index,
-        *,
-        trash_kept: timedelta,
-        kept: Mapping[str, timedelta],
-        clear_queries: Callable[[], Awaitable[int]],
-        forget_files: Callable[[Collection[str]], None] = lambda _: None,
-        now: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._journal = journal
-        self._queries = queries
-        self._tenants = tenants
-        self._index = index
-        self._trash_kept = trash_kept
-        self._kept = kept
-        self._clear_queries = clear_queries
-        self._forget_files = forget_files
-        self._now = now
+    _journal: Journal | None
+    _queries: DocumentQueries
+    _tenants: TenantResolver
+    _index: Index
+    _: KW_ONLY
+    trash_kept: timedelta
+    kept: Mapping[str, timedelta]
+    clear_queries: Callable[[], Awaitable[int]]
+    forget_files: Callable[[Collection[str]], None] = lambda _: None
+    now: Callable[[], datetime] = utc_now
 
     @performs(memory.CORRECT)
     async def correct(self, request: api.CorrectRequest, context: CallContext) -> api.CorrectResponse:
@@ -88,7 +77,7 @@ class Changes:
         Raises: NotFoundError, InvalidInputError (several have this source, or they are files), ConflictError (it was
         corrected already; names the correction), BackendError (nothing was changed).
         """
-        started = self._now()
+        started = self.now()
         request = await self._tenants.resolved(request)
         tenant = tenant_of(request)
         if tenant.has_files:
@@ -114,7 +103,7 @@ class Changes:
             is_same = document_id(document) == old.id
             revision = replace(revision, action=Action.INDEX, supersedes=()) if is_same else revision
         receipt = await self._index(Submission(document, (old.id,), revision=revision), context.request_id)
-        latency_ms = (self._now() - started) / timedelta(milliseconds=1)
+        latency_ms = (self.now() - started) / timedelta(milliseconds=1)
         superseded = [link.place.id for link in await self._chain(receipt.document_id, tenant) if link.place.shelf]
         response = index_response(receipt, latency_ms)
         return api.CorrectResponse(**dict(response), superseded=superseded)
@@ -184,7 +173,7 @@ class Changes:
             change = Change(action, tenant, [_forgetting(link, action) for link in links], cause.by, cause.at, reason)
             sequence = (await self.journal.make(change)).sequence
         if request.purge and not request.dry_run:
-            await asyncio.to_thread(self._forget_files, [link.source for link in links])
+            await asyncio.to_thread(self.forget_files, [link.source for link in links])
         # Also where nothing is left to purge: the call before may have been interrupted in between.
         clears = request.purge and request.clear_queries and not request.dry_run
         return api.ForgetResponse(
@@ -199,16 +188,16 @@ class Changes:
                 for link in links[: api.SHOWN_IDS]
             ],
             id=sequence or None,
-            queries=await self._clear_queries() if clears else None,
+            queries=await self.clear_queries() if clears else None,
         )
 
     async def sweep(self) -> int:
         """Forget what has expired, purge what was in the trash long enough, return how many. Raises: BackendError."""
         if self._journal is None:
             return 0
-        now = self._now()
-        kept_since = {content_type: now - kept for content_type, kept in self._kept.items()}
-        links = await self._journal.due(now, kept_since, now - self._trash_kept, DUE_AT_ONCE)
+        now = self.now()
+        kept_since = {content_type: now - kept for content_type, kept in self.kept.items()}
+        links = await self._journal.due(now, kept_since, now - self.trash_kept, DUE_AT_ONCE)
         done = 0
         for is_trash, some in groupby(links, lambda link: link.place.shelf is Shelf.TRASH):
             action = Action.PURGE if is_trash else Action.EXPIRE
@@ -219,7 +208,7 @@ class Changes:
                     await self._journal.make(Change(action, tenant, moves, RETENTION, now))
                     done += len(moves)
                     if is_trash:
-                        await asyncio.to_thread(self._forget_files, sources)
+                        await asyncio.to_thread(self.forget_files, sources)
                 except ConflictError as error:  # another process was faster
                     logger.debug("the next sweep goes on: %s", error)
         return done

@@ -13,7 +13,7 @@ work that may take longer: attempts with backoff.
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from functools import partial
 from inspect import getmembers_static, iscoroutinefunction
@@ -97,6 +97,7 @@ class Permit:
         self.verdict = False
 
 
+@dataclass(eq=False)
 class Breaker:
     """Counts failures in a row of one thing; for one event loop, not for threads.
 
@@ -104,20 +105,14 @@ class Breaker:
     that began within `event_s` seconds of a counted one are one with it; 0 counts each of them.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        threshold: int,
-        cooldown: Callable[[int], float],
-        event_s: float = 0.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.name = name
-        self._threshold = threshold
-        self._cooldown = cooldown
-        self._event_s = event_s
-        self._clock = clock
+    name: str
+    _: KW_ONLY
+    threshold: int
+    cooldown: Callable[[int], float]
+    event_s: float = 0.0
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._event_began = float("-inf")
         self._failures = 0
         self._openings = 0
@@ -129,7 +124,7 @@ class Breaker:
     def state(self) -> BreakerState:
         if self._open_until is None:
             return BreakerState.CLOSED
-        if self._clock() < self._open_until:
+        if self.clock() < self._open_until:
             return BreakerState.OPEN
         return BreakerState.HALF_OPEN
 
@@ -140,7 +135,7 @@ class Breaker:
     @property
     def retry_after_s(self) -> float:
         """Seconds until a probe may try; 0 when closed or due."""
-        return 0.0 if self._open_until is None else max(self._open_until - self._clock(), 0.0)
+        return 0.0 if self._open_until is None else max(self._open_until - self.clock(), 0.0)
 
     @property
     def openings(self) -> int:
@@ -154,7 +149,7 @@ class Breaker:
             raise self._rejection()
         # A result of a call that began before the breaker opened or closed says nothing about what came after.
         era = self._era
-        permit = Permit(self._clock())
+        permit = Permit(self.clock())
         try:
             yield permit
         finally:
@@ -168,7 +163,7 @@ class Breaker:
         if self.state is not BreakerState.HALF_OPEN or self._probing:
             raise self._rejection()
         self._probing = True
-        permit = Permit(self._clock())
+        permit = Permit(self.clock())
         try:
             yield permit
         finally:
@@ -183,7 +178,7 @@ class Breaker:
     @contextmanager
     def trial(self) -> Iterator[Permit]:
         """Let one call in whatever the state: its success closes; open, its failure changes nothing."""
-        permit = Permit(self._clock())
+        permit = Permit(self.clock())
         try:
             yield permit
         finally:
@@ -203,7 +198,7 @@ class Breaker:
 
     def _is_counted(self, permit: Permit) -> bool:
         """Whether a failure belongs to an event that was counted: it may have failed for the same reason."""
-        if self._failures and permit.began < self._event_began + self._event_s:
+        if self._failures and permit.began < self._event_began + self.event_s:
             return True
         self._event_began = permit.began
         return False
@@ -216,11 +211,11 @@ class Breaker:
             self._open_until = None
             return
         self._failures += 1
-        if self._failures >= self._threshold:
+        if self._failures >= self.threshold:
             # Not reset before a success: with each failed probe in a row the cooldown may grow.
             self._openings += 1
             self._era += 1
-            self._open_until = self._clock() + self._cooldown(self._openings)
+            self._open_until = self.clock() + self.cooldown(self._openings)
 
     def _rejection(self) -> BreakerOpenError:
         return BreakerOpenError(
@@ -228,6 +223,7 @@ class Breaker:
         )
 
 
+@dataclass(eq=False)
 class Dependency:
     """Calls to one backend, counted, bounded and cut off by a breaker of its own.
 
@@ -239,30 +235,24 @@ class Dependency:
         probe_s: time budget of a ping by a call that finds the cooldown over; None where the background pings.
     """
 
-    def __init__(
-        self,
-        name: str,
-        ping: Callable[[], Awaitable[str]],
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        min_budget_s: float = 0.0,
-        probe_s: float | None = None,
-    ) -> None:
-        self.name = name
+    name: str
+    ping: Callable[[], Awaitable[str]]
+    clock: Callable[[], float] = time.monotonic
+    _: KW_ONLY
+    min_budget_s: float = 0.0
+    probe_s: float | None = None
+
+    def __post_init__(self) -> None:
         self.breaker = Breaker(
-            name,
+            self.name,
             threshold=FAILURES_TO_OPEN,
             cooldown=doubling_cooldown(FIRST_PROBE_S, LAST_PROBE_S, PROBES_AT_FIRST),
-            clock=clock,
+            clock=self.clock,
         )
         self.failures = 0
         """Failures so far; a health report from before the newest of them is stale."""
         self.last_failure: str | None = None
         """The message of the newest failure; None after a success."""
-        self._ping = ping
-        self._clock = clock
-        self._min_budget_s = min_budget_s
-        self._probe_s = probe_s
 
     def guard(self, port: P, timeout_s: float) -> P:
         """The port of this backend with the breaker, a timeout and a retry around each of its asynchronous calls.
@@ -278,7 +268,7 @@ class Dependency:
 
     def call(self, work: Callable[[], Awaitable[T]], timeout_s: float) -> Awaitable[T]:
         """Do `work` in time; retry once if there is time. Raises: BreakerOpenError (known to be down), BackendError."""
-        if self._probe_s is not None and self.breaker.state is BreakerState.HALF_OPEN:
+        if self.probe_s is not None and self.breaker.state is BreakerState.HALF_OPEN:
             return self._probed(work, timeout_s)
         return self._judged(work, timeout_s, self.breaker.permit, tries=2)
 
@@ -290,10 +280,10 @@ class Dependency:
 
     def probe(self, timeout_s: float) -> Awaitable[str]:
         """Ping the dependency now: as the breaker's probe while that is open. Raises: BackendError."""
-        return self._judged(self._ping, timeout_s, self.breaker.permit_or_probe)
+        return self._judged(self.ping, timeout_s, self.breaker.permit_or_probe)
 
     async def _probed(self, work: Callable[[], Awaitable[T]], timeout_s: float) -> T:
-        await self.probe(min(timeout_s, self._probe_s or timeout_s))
+        await self.probe(min(timeout_s, self.probe_s or timeout_s))
         return await self.call(work, timeout_s)
 
     async def _judged(
@@ -303,13 +293,13 @@ class Dependency:
         admission: Callable[[], AbstractContextManager[Permit]],
         tries: int = 1,
     ) -> T:
-        deadline = call_deadline(timeout_s, self._clock)
+        deadline = call_deadline(timeout_s, self.clock)
         # All tries are one permit: a call that succeeds in the end was no failure.
         with admission() as permit:
             while True:
                 tries -= 1
                 # Before the call: a timeout of a call that had hardly any time says nothing about the backend.
-                had_time = not self._min_budget_s or deadline.remaining_s >= self._min_budget_s
+                had_time = not self.min_budget_s or deadline.remaining_s >= self.min_budget_s
                 try:
                     result = await deadline.bound(self.name, work())
                 except BackendError as error:
@@ -338,6 +328,7 @@ def _may_pass(error: BackendError) -> bool:
     return isinstance(error, BackendUnavailableError) and not is_lasting
 
 
+@dataclass(eq=False)
 class _Guarded:
     """Makes the asynchronous calls of a port through a function.
 
@@ -345,17 +336,10 @@ class _Guarded:
     of the port, so that calls of it are checked as those of the port itself.
     """
 
-    def __init__(
-        self,
-        port: object,
-        component: str,
-        timeout_s: float,
-        call: Callable[[Callable[[], Awaitable[Any]], float], Awaitable[Any]],
-    ) -> None:
-        self._port = port
-        self._component = component
-        self._timeout_s = timeout_s
-        self._call = call
+    _port: object
+    _component: str
+    _timeout_s: float
+    _call: Callable[[Callable[[], Awaitable[Any]], float], Awaitable[Any]]
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._port, name)

@@ -88,15 +88,15 @@ async def open_mongodb(
         await mongo.close()
 
 
+@dataclass(eq=False)
 class MongoMaintenance:
-    def __init__(
-        self, mongo: Mongo, state: MongoIndexState, indexes: Indexes, revisions: Revisions, stalled_s: float = STALLED_S
-    ) -> None:
-        self._mongo = mongo
-        self._state = state
-        self._indexes = indexes
-        self._revisions = revisions
-        self._stalled_s = stalled_s
+    mongo: Mongo
+    state: MongoIndexState
+    indexes: Indexes
+    revisions: Revisions
+    stalled_s: float = STALLED_S
+
+    def __post_init__(self) -> None:
         self._index: str | None = None
         self._observed: deque[tuple[float, int]] = deque()
         self._shown: Totals | None = None
@@ -104,12 +104,12 @@ class MongoMaintenance:
         self._ensured_at: float | None = None
 
     async def round(self, now_s: float) -> None:
-        seen = await self._state.refresh()
+        seen = await self.state.refresh()
         if self._ensured_at is None or now_s - self._ensured_at >= INDEXES_S:
-            self._indexes.ensure_soon()  # which takes long where there are many documents already
+            self.indexes.ensure_soon()  # which takes long where there are many documents already
             self._ensured_at = now_s
-            await self._revisions.sweep()
-        if self._is_off(seen, now_s) and await self._state.correct(seen, await self._state.count_by_tenant()):
+            await self.revisions.sweep()
+        if self._is_off(seen, now_s) and await self.state.correct(seen, await self.state.count_by_tenant()):
             logger.info("the counters of the index were counted again")
         if seen.totals != self._shown and now_s - self._shown_at >= PROGRESS_S:
             await self._show(seen.totals)
@@ -124,9 +124,9 @@ class MongoMaintenance:
         if self._index != seen.name or seen.is_consistent:
             self._index, self._observed = seen.name, deque()
         self._observed.append((now_s, still_open))
-        while now_s - self._observed[0][0] > self._stalled_s + INTERVAL_S:
+        while now_s - self._observed[0][0] > self.stalled_s + INTERVAL_S:
             self._observed.popleft()
-        long_enough = now_s - self._observed[0][0] >= self._stalled_s
+        long_enough = now_s - self._observed[0][0] >= self.stalled_s
         if still_open == 0 or (long_enough and still_open == min(count for _, count in self._observed)):
             self._observed = deque()
             return not seen.is_consistent
@@ -140,9 +140,9 @@ class MongoMaintenance:
             "pending": totals.pending,
             "updatedAt": datetime.now(UTC),
         }
-        async with self._mongo.writing.reached():
-            await self._mongo.writing.progress.update_one(
-                {"_id": self._mongo.documents.name}, {"$set": progress}, upsert=True
+        async with self.mongo.writing.reached():
+            await self.mongo.writing.progress.update_one(
+                {"_id": self.mongo.documents.name}, {"$set": progress}, upsert=True
             )
 
 

@@ -193,22 +193,17 @@ async def _drop_keyword_index(connection: Connection) -> None:
         await connection.execute(f"DROP INDEX IF EXISTS rag_context.{_KEYWORD_INDEX}")
 
 
+@dataclass(eq=False)
 class Maintenance:
     """Reads the state of the index in short intervals, and does what is due."""
 
-    def __init__(
-        self,
-        database: PostgresDatabase,
-        state: IndexState,
-        vectors: PostgresVectors,
-        bulk: PostgresBulk,
-        exact_rows: int,
-    ) -> None:
-        self._database = database
-        self._state = state
-        self._vectors = vectors
-        self._bulk = bulk
-        self._exact_rows = exact_rows
+    database: PostgresDatabase
+    state: IndexState
+    vectors: PostgresVectors
+    bulk: PostgresBulk
+    exact_rows: int
+
+    def __post_init__(self) -> None:
         self._maintained_at: float | None = None
         self._counted = 0
         self._building: asyncio.Task[Any] | None = None
@@ -216,14 +211,14 @@ class Maintenance:
         self._recount_at = 0.0
 
     async def round(self, now_s: float) -> None:
-        seen = await self._state.refresh()
+        seen = await self.state.refresh()
         is_due = self._maintained_at is None or now_s - self._maintained_at >= MAINTENANCE_S
         if is_due or seen.unfolded > FOLDED_FROM:
-            await self._state.fold()
+            await self.state.fold()
         if is_due:
-            if not self._bulk.is_loading:
+            if not self.bulk.is_loading:
                 await self._build_due(seen)
-            await drop_unused(self._database)
+            await drop_unused(self.database)
             self._maintained_at, self._counted = now_s, seen.vectors
         if now_s >= self._recount_at and (self._recounting is None or self._recounting.done()):
             # Beside these rounds: a large table is not counted in a moment.
@@ -240,7 +235,7 @@ class Maintenance:
         """Count the vectors, and correct their counter where it differs. Raises: BackendError."""
         began = time.monotonic()
         try:
-            await self._state.correct_vectors()
+            await self.state.correct_vectors()
         finally:
             ended_at = time.monotonic()
             self._recount_at = ended_at + max(RECOUNT_EVERY_S, (ended_at - began) / RECOUNT_SHARE)
@@ -251,11 +246,11 @@ class Maintenance:
             return
         # Enough vectors, and no more are being added.
         is_quiet = self._maintained_at is None or seen.vectors == self._counted
-        is_due = seen.vectors > self._vectors.indexed_from and (is_quiet or seen.vectors > GROWTH * self._exact_rows)
-        if await self._bulk.needs_keyword_index():
-            self._building = asyncio.create_task(self._bulk.build_keyword_index(), name="postgres keyword index")
+        is_due = seen.vectors > self.vectors.indexed_from and (is_quiet or seen.vectors > GROWTH * self.exact_rows)
+        if await self.bulk.needs_keyword_index():
+            self._building = asyncio.create_task(self.bulk.build_keyword_index(), name="postgres keyword index")
         elif is_due:
-            self._building = asyncio.create_task(self._vectors.build_index(seen.generation), name="postgres index")
+            self._building = asyncio.create_task(self.vectors.build_index(seen.generation), name="postgres index")
         else:
             return
         self._building.add_done_callback(
