@@ -1,11 +1,16 @@
 """Three rounds of what `make torture` does a hundred times, and a few words of `tests.torture.canaries`."""
 
 import random
+import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 
+from tests.end_to_end.process import Served
+from tests.outcomes.changes import QUESTIONS, state
 from tests.torture.acknowledged import ExpectedSource, Version
 from tests.torture.canaries import purged
 from tests.torture.rounds import Torture
@@ -33,3 +38,26 @@ def test_a_loss_would_be_noticed(tmp_path: Path) -> None:
 def test_no_byte_is_left_of_what_was_purged_over_any_interface(backend: str) -> None:
     with tempfile.TemporaryDirectory() as place:  # which the user of PostgreSQL can reach
         assert purged(Path(place), 20, backend) == (0, 20)
+
+
+class Busy(Served):
+    """A server that is late with its first answers: one of keywords alone, and one without some scores."""
+
+    asked = 0
+
+    def search(self, query: str, **fields: Any) -> dict[str, Any]:
+        self.asked += 1
+        late = [{"fallbackLevel": 2, "warning": "Vector search unavailable"}, {"warning": "without some scores"}]
+        return {"fallbackLevel": 1, "results": [query], **(late[self.asked - 1] if self.asked <= len(late) else {})}
+
+    def tool(self, name: str, body: object) -> httpx2.Response:
+        return httpx2.Response(200, json={name: body})
+
+
+def test_answers_of_a_busy_server_are_no_state_of_what_it_has() -> None:
+    process = subprocess.Popen[bytes]("true")
+    process.wait()
+    busy = Busy(process, "")
+    early = state(busy)
+    assert state(busy) == early
+    assert busy.asked == 2 * len(QUESTIONS) + 2

@@ -1,6 +1,7 @@
 """What every journal does: each change is recorded with it, and what may be undone is undone exactly."""
 
 import asyncio
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -264,6 +265,45 @@ async def test_undoing_what_was_indexed_takes_it_away_and_it_may_come_again(stor
     assert await store.documents.matching(Filter(), 10) == [written.id]
 
 
+@pytest.mark.parametrize("seed", range(2))
+async def test_whatever_can_be_undone_is_undone_and_done_again_exactly(store: Stores, seed: int) -> None:
+    rng, undone = random.Random(seed), 0
+    for number in range(20):
+        name = rng.choice("abc")
+        written = replace(document(name, f"Text {number} about the {name}."), timestamp=NOON + timedelta(number))
+        visible = [each.id for each in await store.documents.listing(Filter(), limit=9)]
+        match rng.randrange(5):
+            case 0 | 1:
+                await write(store, version(written, revision=Revision(is_forced=True)))
+            case 2 if visible:
+                revision = Revision(Action.CORRECT, (rng.choice(visible),), is_forced=True)
+                await write(store, version(written, revision=revision))
+            case 3 if visible:
+                gone = await store.documents.get(rng.choice(visible))
+                assert gone is not None
+                await store.journal.make(forgetting(gone))
+            case 4 if visible and not number % 3:
+                await store.documents.delete(rng.choice(visible))
+        recorded = await entries(store)
+        places = {id_: link.place for id_, link in (await store.journal.links(ids_of(recorded))).items()}
+        if undoable := [each for each in recorded if each.may_be_undone(places)]:
+            before = await ranking(store)
+            back = await undo(store, rng.choice(undoable))
+            if rng.random() < 0.7:  # else it stays undone
+                await undo(store, back)
+                assert await ranking(store) == before
+                undone += 1
+        followed: dict[str, Location] = {}
+        for move in (move for each in await entries(store) for move in each.moves):
+            if move.before is not None:
+                del followed[move.before.id]
+            if move.after is not None:
+                followed[move.after.id] = replace(move.after, superseded_by=None)
+        links = await store.journal.links(list(followed))
+        assert {id_: replace(link.place, superseded_by=None) for id_, link in links.items()} == followed
+    assert undone > 5
+
+
 async def test_what_cannot_be_undone_is_not_said_to_be(store: Stores) -> None:
     first = document("a", "one")
     second = replace(first, content="two", content_hash="2" * 64)
@@ -330,6 +370,24 @@ async def test_a_purge_takes_the_reasons_with_it(store: Stores, monkeypatch: pyt
     await store.journal.make(Change(Action.PURGE, DEFAULT_TENANT, [Move(shelved, None)], "tester", NOON))
     reasons = [each.reason for each in await entries(store)]
     assert reasons == [*(f"why {each.source}" for each in others), None, None, None, None]
+
+
+async def test_reasons_stay_as_long_as_the_versions_that_they_are_about(store: Stores) -> None:
+    kept, deleted, replaced = (document(name, f"Text of {name}.") for name in "abc")
+    for name, written in zip("abc", (kept, deleted, replaced), strict=True):
+        await write(store, version(written, revision=Revision(reason=f"why {name}")))
+    pinned = Revision(reason="why it stays", pinned=True)
+    await write(store, version(replaced, revision=pinned))
+    assert await reasons(store) == ["why a", "why b", "why c", "why it stays"]
+    await store.documents.delete(deleted.id)
+    assert await reasons(store) == ["why a", "why c", "why it stays"]
+    newer = replace(replaced, content="Another text.", content_hash="2" * 64)
+    await write(store, version(newer, revision=Revision(reason="it was wrong")))
+    assert await reasons(store) == ["why a", "it was wrong"]
+
+
+async def reasons(store: Stores) -> list[str | None]:
+    return [each.reason for each in await entries(store) if each.reason is not None]
 
 
 async def test_the_journal_of_a_project_without_documents_has_a_hash_of_its_name(store: Stores) -> None:

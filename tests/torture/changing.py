@@ -6,6 +6,8 @@ end all is purged, and no word is left in any file.
 """
 
 import argparse
+import difflib
+import json
 import random
 import sys
 import tempfile
@@ -40,7 +42,7 @@ class Changing:
     scans: bool = True
     """Whether the files are compared after each kill: the embedded store erases by itself."""
     words: dict[str, str] = field(default_factory=dict)
-    """By the hash of a document the word that stands in it alone."""
+    """By the hash of a document the word that stands in it alone; those of reasons by themselves."""
     kills: int = 0
     undone: int = 0
     entries: int = 0
@@ -90,7 +92,8 @@ class Changing:
                 continue
             assert undone.status_code == 200, undone.text
             done(server, "undo", id=undone.json()["id"])
-            assert state(server) == before
+            after = state(server)
+            assert after == before, f"{entry}\n{_differences(before, after)}"
             self.undone += 1
         if self.scans:
             held = {self.words[place["contentHash"]] for place in self._places(server).values()}
@@ -130,17 +133,19 @@ class Changing:
 
     def _change_once(self, server: Served, rng: random.Random) -> None:
         source = f"source-{rng.randrange(SOURCES)}.md"
-        word = f"{MARK.decode()}{rng.randrange(10**DIGITS):0{DIGITS}}"
+        word, why = (f"{MARK.decode()}{rng.randrange(10**DIGITS):0{DIGITS}}" for _ in range(2))
         content = f"A failed payment is retried {rng.randrange(1000)} times in {source}, says {word}."
         fields = {"contentType": "decision", "sessionId": "s", "source": source}
         self.words[content_hash(DocumentInput(content, "decision", "s", source))] = word
+        self.words[why] = why
+        because = {"reason": f"Because of {why}."}
         match rng.randrange(8):
             case 0 | 1 | 2:
                 server.tool("index", {"content": content, **fields, "force": True})
             case 3:
-                server.tool("correct", {"source": source, "content": content})
+                server.tool("correct", {"source": source, "content": content, **because})
             case 4:
-                server.tool("forget", {"source": source})
+                server.tool("forget", {"source": source, **because})
             case 5:
                 server.tool("forget", {"source": source, "purge": True, "confirm": True})
             case 6:
@@ -149,6 +154,12 @@ class Changing:
                 listed = server.tool("log", {"limit": 10}).json().get("entries", [])
                 if undoable := [each["id"] for each in listed if each["undoable"]]:
                     server.tool("undo", {"id": rng.choice(undoable)})
+
+
+def _differences(before: str, after: str) -> str:
+    """The lines by which two states differ."""
+    lines = [json.dumps(json.loads(each), indent=1, sort_keys=True).splitlines() for each in (before, after)]
+    return "\n".join(difflib.unified_diff(*lines, "before", "after", lineterm=""))
 
 
 def main() -> int:

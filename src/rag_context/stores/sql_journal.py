@@ -101,6 +101,12 @@ _REASONS = f"""
 SELECT seq, moves, tenant = {_TENANT} FROM {{schema}}journal WHERE reason IS NOT NULL AND seq > $4 ORDER BY seq LIMIT $5
 """  # noqa: S608
 
+_DROP_REASONS = f"""
+UPDATE {{schema}}journal SET reason = NULL
+WHERE reason IS NOT NULL AND tenant = {_TENANT} AND replace(moves, $4, '') <> moves
+"""  # noqa: S608
+"""Of what is said about one version, by the hash of its content."""
+
 REASONS_AT_ONCE = 500
 
 _ALL_SEQUENCES = 1 << 62
@@ -283,6 +289,8 @@ async def write_recorded(
     room, replaced = journal.room_for(document, revision, links)
     moves = [*await _relocate(tables, room, document.tenant), journal.Move(replaced, journal.location_of(document))]
     written = await write()
+    if replaced is not None and replaced.content_hash != document.content_hash:
+        await tables.execute(_DROP_REASONS, *document.tenant.names, replaced.content_hash)
     action = journal.action_of(revision, moves[-1])
     change = journal.Change(action, document.tenant, moves, cause.by, cause.at, revision.reason)
     for move in moves[:-1]:
@@ -296,16 +304,13 @@ async def write_recorded(
 
 
 async def delete_recorded(tables: JournalTables, document_id: str, cause: journal.Cause) -> bool:
-    """Delete a document, with an entry."""
+    """Delete a document, with an entry, and what people wrote about its changes."""
     await tables.take_turns([document_id])
     link = (await _links(tables, _BY_ID, [document_id])).get(document_id)
     if link is not None:
-        await _note(
-            tables,
-            journal.Change(
-                journal.Action.DELETE, link.tenant.visible, [journal.Move(link.place, None)], cause.by, cause.at
-            ),
-        )
+        tenant, moves = link.tenant.visible, [journal.Move(link.place, None)]
+        await tables.execute(_DROP_REASONS, *tenant.names, link.place.content_hash)
+        await _note(tables, journal.Change(journal.Action.DELETE, tenant, moves, cause.by, cause.at))
     is_deleted = await tables.delete(document_id)
     if link is not None:
         await _hide_name(tables, link.tenant.visible)
