@@ -19,11 +19,13 @@ from rag_context.domain.documents import (
     DocumentGroup,
     Listing,
     Missing,
+    Origin,
     Retrievals,
     Stored,
     Tenant,
     TenantState,
     microseconds,
+    origins_of,
 )
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
@@ -154,6 +156,10 @@ class MemoryStore:
             for each in found
             for at in [microseconds(each.occurred_at)]
         ]
+
+    async def origins(self, where: Filter) -> dict[Origin, int]:
+        entries = [entry for entry in self._entries.values() if _passes(entry.document, where)]
+        return origins_of((chunk.origin, 1) for entry in entries for chunk in entry.chunks)
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
         ids = sorted(id_ for id_ in self._entries if id_ > after)[:limit]

@@ -47,8 +47,10 @@ class Busy(Served):
 
     def search(self, query: str, **fields: Any) -> dict[str, Any]:
         self.asked += 1
-        late = [{"fallbackLevel": 2, "warning": "Vector search unavailable"}, {"warning": "without some scores"}]
-        return {"fallbackLevel": 1, "results": [query], **(late[self.asked - 1] if self.asked <= len(late) else {})}
+        answer: dict[str, Any] = {"fallbackLevel": 1, "results": [query]}
+        if self.asked == 1:
+            return {**answer, "fallbackLevel": 2}
+        return {**answer, "warning": "without some scores"} if self.asked == 2 else answer
 
     def tool(self, name: str, body: object) -> httpx2.Response:
         return httpx2.Response(200, json={name: body})

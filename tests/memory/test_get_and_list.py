@@ -192,6 +192,7 @@ async def test_a_list_counts_all_that_pass_its_filter(harness: ServiceHarness) -
     assert page.facets.agents == {"opus": 2, "codex": 1}
     assert page.facets.tags["project:x"] == 3
     assert page.facets.days == {"2026-01-01": 3}
+    assert page.facets.origins == {"agent": 1, "unknown": 2}
     (chat,) = [each for each in page.facets.sessions if each.session_id == "s-chat"]
     assert (chat.count, chat.agents, chat.last) == (2, ["codex", "opus"], harness.now)
     narrowed = await listing(harness, facets=True, sessionId="s-chat", tags=["a"])

@@ -278,6 +278,7 @@ async def test_stats_sum_up_the_range(harness: ServiceHarness, time_range: TimeR
     harness.now += timedelta(seconds=1)
     stats = await harness.service.stats(StatsRequest(time_range=time_range))
     assert stats.total_documents == 1
+    assert stats.passages_by_origin == {"agent": 1}
     assert stats.total_queries == 4
     assert stats.queries_by_agent == {"oracle": 2, "designer": 1, "unknown": 1}
     assert stats.queries_by_level == {"1": 3, "2": 1}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.domain.documents import Origin
 from tests.end_to_end.process import Served, command, served
 from tests.files.test_commits import git
 from tests.outcomes.whose_words import Corpus, corpus
@@ -93,6 +94,16 @@ def test_searches_and_lists_are_narrowed_to_what_is_trusted(
         assert {each["origin"] for each in several} <= origins
     around = [text for each in found for text in (each.get("context") or {}).values()]
     assert least != "owner" or not any(text.startswith("[Assistant]") for text in around)
+
+
+def test_passages_are_counted_by_whose_words_they_are(taken_in: tuple[Served, Corpus, Path]) -> None:
+    started, _, folder = taken_in
+    counts = started.tool("list", {"limit": 1, "facets": True}).json()["facets"]["origins"]
+    assert list(counts) == [origin for origin in Origin if counts.get(origin)]
+    assert {"owner", "agent", "document"} <= counts.keys()
+    assert started.tool("stats", {}).json()["passagesByOrigin"] == counts
+    shown = command("stats", data_dir=memory_of(folder))
+    assert f"document: {counts['document']}" in shown.stdout
 
 
 def test_the_command_line_is_narrowed_too(taken_in: tuple[Served, Corpus, Path]) -> None:

@@ -336,6 +336,7 @@ class StubService:
         hours = {"1h": 1, "24h": 24, "7d": 168, "30d": 720}[request.time_range]
         return StatsResponse(
             total_documents=523,
+            passages_by_origin={"owner": 1, "agent": 522},
             total_queries=hours,
             avg_latency=12.5,
             p95_latency=20.0,

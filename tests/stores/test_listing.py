@@ -1,6 +1,7 @@
 """What every document store lists: documents newest first, all of them by id, and what a vector store shows itself."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ from rag_context.domain.documents import (
     Listing,
     Metadata,
     Missing,
+    Origin,
     Retrievals,
     Stored,
     Tenant,
@@ -98,6 +100,19 @@ async def test_documents_are_counted_by_what_they_have_in_common(store: Stores) 
     assert groups[day] == DocumentGroup("decision", "opus", "s", ("b", "a"), day, 3, microseconds(NOON + minutes(2)))
     assert (groups[-1].agent, groups[-1].tags, groups[-1].count) == (None, (), 1)
     assert [each.count for each in await store.documents.groups(Filter(tags=("a",), since=NOON + minutes(1)))] == [2]
+
+
+@pytest.mark.parametrize("store_name", ["sqlite", "postgres", MONGODB], indirect=True)
+async def test_passages_are_counted_by_whose_words_they_are(store: Stores) -> None:
+    mixed = document("mixed", origin=Origin.AGENT, session_id="s-1")
+    said = [replace(each, origin=origin) for each, origin in zip(chunks_of(mixed, "one", "two"), Origin, strict=False)]
+    await store.documents.write(Version(mixed, said, unit_vectors(2)))
+    await put(store, document("page", origin=Origin.WEB))
+    await put(store, document("other", tenant=Tenant("shop", "main", "0" * 16)))
+    every = {Origin.OWNER: 1, Origin.AGENT: 1, Origin.WEB: 1}
+    assert await store.documents.origins(EVERYTHING) == every
+    assert await store.documents.origins(Filter(session_id="s-1")) == {Origin.OWNER: 1, Origin.AGENT: 1}
+    assert await store.documents.origins(Filter(session_id="unknown")) == {}
 
 
 async def test_the_tenants_are_those_of_whom_there_are_documents(store: Stores) -> None:

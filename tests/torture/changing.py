@@ -158,8 +158,8 @@ class Changing:
 
 def _differences(before: str, after: str) -> str:
     """The lines by which two states differ."""
-    lines = [json.dumps(json.loads(each), indent=1, sort_keys=True).splitlines() for each in (before, after)]
-    return "\n".join(difflib.unified_diff(*lines, "before", "after", lineterm=""))
+    old, new = (json.dumps(json.loads(each), indent=1, sort_keys=True).splitlines() for each in (before, after))
+    return "\n".join(difflib.unified_diff(old, new, "before", "after", lineterm=""))
 
 
 def main() -> int:

@@ -73,6 +73,10 @@ class StatsResponse(wire.WireResponse):
     total_documents: wire.Count
     occurred: Annotated[TimeSpan | None, about("When the documents were said or written")] = None
     indexed: Annotated[TimeSpan | None, about("When the documents were indexed")] = None
+    passages_by_origin: Annotated[
+        dict[str, int] | None,
+        about("Passages of the agents' own memory by whose words they are, the most trusted first"),
+    ] = None
     total_queries: wire.Count
     avg_latency: wire.Milliseconds
     p95_latency: wire.Milliseconds

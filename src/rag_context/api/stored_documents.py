@@ -123,6 +123,7 @@ class Facets(wire.WireResponse):
     content_types: Annotated[dict[str, int], about("Most documents first, here and below")]
     agents: dict[str, int]
     tags: dict[str, int]
+    origins: Annotated[dict[str, int], about("Their passages by whose words they are, the most trusted first")]
     days: Annotated[dict[str, int], about("By the day (UTC) they were said or written; latest first")]
     sessions: Annotated[list[SessionCount], about("The latest first")]
     session_count: Annotated[wire.Count, about("How many sessions there are in all")]

@@ -104,6 +104,7 @@ def _print_stats(time_range: TimeRange, report: StatsResponse, console: Console)
         ("Documents", str(report.total_documents)),
         ("Said or written", _days(report.occurred)),
         ("Indexed", _days(report.indexed)),
+        ("Whose words", _counts(report.passages_by_origin or {})),
         (f"Queries in {time_range}", str(report.total_queries)),
         ("Latency", f"{report.avg_latency:.1f} ms average"),
         ("", f"{report.p95_latency:.1f} ms p95, {report.p99_latency:.1f} ms p99"),

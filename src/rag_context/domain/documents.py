@@ -9,6 +9,7 @@ is UTC.
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -197,6 +198,14 @@ class Origin(StrEnum):
     def stored(cls, value: object) -> "Origin":
         """The origin that a store kept; what an earlier version stored has none."""
         return next((origin for origin in cls if origin == value), cls.UNKNOWN)
+
+
+def origins_of(counts: Iterable[tuple[object, int]]) -> dict[Origin, int]:
+    """Counts by origins as a store kept them; several of those count as `UNKNOWN`."""
+    sums: Counter[Origin] = Counter()
+    for stored, count in counts:
+        sums[Origin.stored(stored)] += count
+    return dict(sums)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from rag_context.domain.documents import (
     DocumentGroup,
     Listing,
     Missing,
+    Origin,
     Shelf,
     Stored,
     Tenant,
@@ -112,6 +113,10 @@ class _Documents:
     async def groups(self, where: Filter) -> list[DocumentGroup]:
         narrowed = self._bounds.narrowed(where)
         return [] if narrowed is None else await self._inner.groups(narrowed)
+
+    async def origins(self, where: Filter) -> dict[Origin, int]:
+        narrowed = self._bounds.narrowed(where)
+        return {} if narrowed is None else await self._inner.origins(narrowed)
 
     async def missing_vectors(self, where: Filter) -> Missing:
         narrowed = self._bounds.narrowed(where)

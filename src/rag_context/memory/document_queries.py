@@ -35,7 +35,7 @@ class DocumentQueries:
     def __init__(self, documents: DocumentStore, redactor: Redactor) -> None:
         self._documents = documents
         self._redactor = redactor
-        self._facets = FacetCounts(documents)
+        self.facets = FacetCounts(documents)
 
     async def document(self, document_id: str, tenant: Tenant) -> Document:
         """Read a document of a tenant, which another one may have superseded. Raises: NotFoundError, BackendError."""
@@ -70,7 +70,7 @@ class DocumentQueries:
         return stored_documents.ListResponse(
             warning=await filter_hint(self._documents, where) if not found and after is None else None,
             documents=[_listed(listing) for listing in page],
-            facets=await self._facets.of(where) if request.facets else None,
+            facets=await self.facets.of(where) if request.facets else None,
             next_cursor=stored_documents.write_cursor(Cursor(page[-1].timestamp, page[-1].id))
             if len(found) > len(page)
             else None,

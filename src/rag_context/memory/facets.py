@@ -1,18 +1,20 @@
-"""Counts of documents by kind, agent, session, tag and day, which are kept: counting 100 000 takes most of a second.
+"""Counts of documents by kind, agent, session, tag and day, and of passages by origin.
+
+They are kept: counting 100 000 documents takes most of a second.
 
 Documents that changed since are counted again behind the answer: it is at most one answer behind.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from cachetools import LRUCache
 
 from rag_context.api.stored_documents import MOST_DAYS, MOST_VALUES, Facets, SessionCount
-from rag_context.domain.documents import EPOCH, DocumentGroup, TenantState, moment
+from rag_context.domain.documents import EPOCH, DocumentGroup, Origin, TenantState, moment
 from rag_context.domain.search import Filter
 from rag_context.ports.reading import DocumentStore
 
@@ -45,7 +47,8 @@ class FacetCounts:
         return await asyncio.shield(known[1] if known is not None and is_behind else counting)
 
     async def _count(self, where: Filter) -> Facets:
-        return counted_facets(await self._documents.groups(where))
+        groups, origins = await self._documents.groups(where), await self._documents.origins(where)
+        return counted_facets(groups, origins)
 
 
 @dataclass(slots=True)
@@ -57,7 +60,7 @@ class _Session:
     tags: set[str] = field(default_factory=set)
 
 
-def counted_facets(groups: Iterable[DocumentGroup]) -> Facets:
+def counted_facets(groups: Iterable[DocumentGroup], origins: Mapping[Origin, int]) -> Facets:
     kinds: Counter[str] = Counter()
     agents: Counter[str] = Counter()
     tags: Counter[str] = Counter()
@@ -82,6 +85,7 @@ def counted_facets(groups: Iterable[DocumentGroup]) -> Facets:
         content_types=dict(kinds.most_common(MOST_VALUES)),
         agents=dict(agents.most_common(MOST_VALUES)),
         tags=dict(tags.most_common(MOST_VALUES)),
+        origins={origin.value: origins[origin] for origin in Origin if origin in origins},
         days={_day(day): days[day] for day in sorted(days, reverse=True)[:MOST_DAYS]},
         session_count=len(sessions),
         sessions=[

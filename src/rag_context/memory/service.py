@@ -25,6 +25,7 @@ from rag_context.domain.callers import Bounds
 from rag_context.domain.documents import CODE, DEFAULT_TENANT, Counts, Shelf, Status, Tenant, utc_now
 from rag_context.domain.journal import Cause, Link
 from rag_context.domain.reports import QUERY_CHARS
+from rag_context.domain.search import Filter
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError, InvalidInputError, RagContextError
 from rag_context.ingest.indexer import STORE_S, Indexer
@@ -454,8 +455,9 @@ class Service:
         with deadline.applied():
             counts = await self._documents_past_breaker.counts()
             periods = await self._documents_past_breaker.periods()
+            origins = (await self._queries.facets.of(Filter())).origins
         cache = self._dependencies.embedding_cache()
-        return mappers.stats_response(summary, counts.documents, periods, cache, recent)
+        return mappers.stats_response(summary, counts.documents, periods, origins, cache, recent)
 
     @performs(memory.CLEAR_QUERIES)
     async def clear_queries(self, request: maintenance.ClearQueriesRequest) -> maintenance.ClearQueriesResponse:

@@ -13,6 +13,7 @@ from rag_context.domain.documents import (
     DocumentGroup,
     Listing,
     Missing,
+    Origin,
     Retrievals,
     Stored,
     Tenant,
@@ -106,6 +107,9 @@ class DocumentStore(Protocol):
 
     async def groups(self, where: Filter) -> list[DocumentGroup]:
         """The documents that a filter lets through, counted; reads a row of each, and may take a second."""
+
+    async def origins(self, where: Filter) -> dict[Origin, int]:
+        """Whose words the passages of these documents are, counted; as slow as `groups`."""
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
         """All documents of all tenants by ascending id, those after the id `after` ("" for the first)."""

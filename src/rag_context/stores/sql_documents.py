@@ -26,6 +26,7 @@ from rag_context.domain.documents import (
     Tenant,
     microseconds,
     moment,
+    origins_of,
     packed_times,
     unpacked_times,
 )
@@ -238,6 +239,14 @@ async def _read_groups(tables: DocumentTables, where: Filter) -> list[DocumentGr
     return [DocumentGroup(kind, agent, session, _tags(tags), *rest) for kind, agent, session, tags, *rest in rows]
 
 
+async def _read_origins(tables: DocumentTables, where: Filter) -> dict[Origin, int]:
+    parameters = Parameters()
+    statement = f"""SELECT coalesce(c.origin, d.origin), count(*)
+                    FROM {{schema}}documents AS d {{join}} {{schema}}chunks AS c ON c.document = d.{{document}}
+                    WHERE {tables.condition(where, parameters)} GROUP BY 1"""  # noqa: S608
+    return origins_of(await tables.fetch(statement, *parameters.values))
+
+
 async def _read_content_hashes(tables: DocumentTables, document_ids: Sequence[str]) -> dict[str, str]:
     statement = "SELECT id, content_hash FROM {schema}documents WHERE id {among_1}"
     return dict(await tables.fetch(statement, list(document_ids)))
@@ -273,6 +282,7 @@ class SqlDocuments:
     similar = _reads(_read_similar)
     listing = _reads(_read_listing)
     groups = _reads(_read_groups)
+    origins = _reads(_read_origins)
     content_hashes = _reads(_read_content_hashes)
     tenants = _reads(_read_tenants)
     retrievals = _reads(_read_retrievals)

@@ -329,6 +329,8 @@ def _stats(body: StatsResponse) -> Iterator[str]:
     if body.occurred is not None and body.indexed is not None:
         said, indexed = (f"{_day(span.first)} to {_day(span.last)}" for span in (body.occurred, body.indexed))
         yield f"Said or written {said}, indexed {indexed}."
+    if origins := body.passages_by_origin:
+        yield f"Passages by whose words they are: {', '.join(f'{name}: {count}' for name, count in origins.items())}."
 
 
 def _injections(body: InjectionsResponse) -> Iterator[str]:

@@ -17,10 +17,12 @@ from rag_context.domain.documents import (
     DocumentGroup,
     Listing,
     Missing,
+    Origin,
     Retrievals,
     Stored,
     Tenant,
     TenantState,
+    origins_of,
 )
 from rag_context.domain.reports import Period, Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
@@ -152,6 +154,12 @@ class MongoDocuments(MongoRegistry):
         async with self._mongo.reached():
             found = await self._documents.aggregate([{"$match": query}, counted_groups])
             return [group_of(entry) async for entry in found]
+
+    async def origins(self, where: Filter) -> dict[Origin, int]:
+        passing = [{"$match": condition(where, "document")}, {"$group": {"_id": "$origin", "count": {"$sum": 1}}}]
+        async with self._mongo.reached():
+            found = await (await self._mongo.chunks.aggregate(passing)).to_list()
+        return origins_of((entry["_id"], entry["count"]) for entry in found)
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
         """Documents of other programs are left out, because their vectors are not ours."""
