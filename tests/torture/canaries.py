@@ -43,6 +43,11 @@ def main() -> int:
     return 1 if left or found < FOUND * arguments.canaries else 0
 
 
+def stored_documents(number: int) -> int:
+    """How many documents `fill` makes outside of projects and collections: one a word, two where it was corrected."""
+    return number * 70 // 100 + len(range(3, number * 40 // 100, 5))
+
+
 def purged(place: Path, number: int, kind: str) -> tuple[int, int]:
     """Words that are left, and those that a scan found before."""
     rng, started = random.Random(number), time.monotonic()
@@ -59,6 +64,8 @@ def purged(place: Path, number: int, kind: str) -> tuple[int, int]:
             found = len(in_files(place, words))
             print(f"{found} of {number} words in files after {time.monotonic() - started:.0f} s", flush=True)
             counts = purge(server, data_dir, stores)
+            expected = stored_documents(number)
+            assert (counts["documents"], counts["passages"], counts["vectors"]) == (expected,) * 3, counts
             erased(place, words, maintain)
             for copy in ("backup", "export"):
                 if copy == "export" or kind != "postgres":  # of PostgreSQL `pg_dump` is the backup

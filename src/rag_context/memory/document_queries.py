@@ -6,7 +6,7 @@ Similar documents are found by vector search, or by keyword search if vectors ar
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -211,7 +211,10 @@ class SimilarDocuments:
         calibration = self._embedder.model.calibration
         found = list(refs.values())
         near: dict[str, _Near] = {}
-        for id_, columns in _columns_by_document(found).items():
+        columns_of: dict[str, list[int]] = {}
+        for column, ref in enumerate(found):
+            columns_of.setdefault(ref.document_id, []).append(column)
+        for id_, columns in columns_of.items():
             of_document = cosines[:, columns]
             # The mean, over the sampled chunks, of the cosine of the nearest chunk in this document.
             mean = float(of_document.max(axis=1).mean())
@@ -249,13 +252,6 @@ def _sample(chunks: Sequence[Chunk]) -> list[Chunk]:
     if len(chunks) <= SAMPLED_CHUNKS:
         return list(chunks)
     return [chunks[round(i * (len(chunks) - 1) / (SAMPLED_CHUNKS - 1))] for i in range(SAMPLED_CHUNKS)]
-
-
-def _columns_by_document(refs: Iterable[ChunkRef]) -> dict[str, list[int]]:
-    columns: dict[str, list[int]] = {}
-    for column, ref in enumerate(refs):
-        columns.setdefault(ref.document_id, []).append(column)
-    return columns
 
 
 def _shown(passage: Passage, score: float) -> stored_documents.SimilarDocument:

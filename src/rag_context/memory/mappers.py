@@ -218,7 +218,8 @@ def _leg(leg: RetrieverReport, *, cached: bool) -> search.LegReport:
 
 def _result(result: Result, link: Link | None, *, explain: bool) -> search.SearchResult:
     passage = result.passage
-    span = passage.chunk.span
+    span, newer = passage.chunk.span, result.newer
+    before, after = (each.chunk.text if each is not None else None for each in (result.before, result.after))
     return search.SearchResult(
         content=passage.chunk.text,
         score=round(result.ranked.score, 4),
@@ -227,10 +228,12 @@ def _result(result: Result, link: Link | None, *, explain: bool) -> search.Searc
         heading=span.heading or None,
         start_line=span.start_line,
         end_line=span.end_line,
-        context=_surroundings(result),
+        context=search.Surroundings(before=before, after=after) if before or after else None,
         instruction_like=(passage.chunk.origin is not Origin.OWNER and reads_like_instruction(passage.chunk.text))
         or None,
-        newer_version=_newer_version(result),
+        newer_version=None
+        if newer is None
+        else search.NewerVersion(document_id=newer.document_id, chunk_id=newer.chunk.id, occurred_at=newer.occurred_at),
         superseded_by=None if link is None else link.place.superseded_by,
         reason=None if link is None else link.reason,
         explain=_explain(result) if explain else None,
@@ -243,18 +246,6 @@ def document_fields(document: Document | Listing | Passage) -> dict[str, Any]:
     metadata = metadata_json(document.metadata)
     origin = document.chunk.origin if isinstance(document, Passage) else document.origin
     return {**document.described(), "occurred_at": document.occurred_at, "origin": origin.value, "metadata": metadata}
-
-
-def _surroundings(result: Result) -> search.Surroundings | None:
-    before, after = (passage.chunk.text if passage is not None else None for passage in (result.before, result.after))
-    return search.Surroundings(before=before, after=after) if before or after else None
-
-
-def _newer_version(result: Result) -> search.NewerVersion | None:
-    newer = result.newer
-    if newer is None:
-        return None
-    return search.NewerVersion(document_id=newer.document_id, chunk_id=newer.chunk.id, occurred_at=newer.occurred_at)
 
 
 def _explain(result: Result) -> search.Explain:
