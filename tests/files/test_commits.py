@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.files import commits
-from rag_context.files.commits import FileTimes
+from rag_context.files.commits import FileTimes, printed_by_git
 from rag_context.files.file_reading import Found, LoadedFile, load_file
 
 CHANGED = datetime(2025, 6, 7, tzinfo=UTC)
@@ -84,13 +83,21 @@ def test_without_git_the_last_change_counts(repository: Path, monkeypatch: pytes
     assert FileTimes().of(loaded(repository / "first.md")) == CHANGED
 
 
-def test_a_history_that_takes_too_long_is_not_waited_for(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = repository.parent / "bin" / "git"
-    slow.parent.mkdir()
-    slow.write_text("#!/bin/sh\nexec sleep 60\n")
-    slow.chmod(0o755)
-    monkeypatch.setattr(commits, "GIT_S", 0.1)
-    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+def program_named_git(folder: Path, script: str) -> Path:
+    program = write(folder, "git", f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return program
+
+
+def test_a_history_that_takes_too_long_is_not_waited_for(repository: Path, tmp_path: Path) -> None:
+    hanging = program_named_git(tmp_path / "bin", "exec sleep 600")
+    assert printed_by_git(str(hanging), repository, ["log"], timeout_s=0.1) == b""
+
+
+def test_where_git_prints_nothing_the_last_change_counts(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(program_named_git(tmp_path / "bin", "exit 1").parent))
     assert FileTimes().of(loaded(repository / "first.md")) == CHANGED
 
 
