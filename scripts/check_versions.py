@@ -125,7 +125,6 @@ def main() -> None:
         if "==" in line
     )
     print(" ".join(f"{name}=={frozen[name]}" for name in direct(ROOT / "pyproject.toml") if name in frozen), flush=True)
-    os.environ["RAG_TEST_FORK"] = "0"  # every process loads all that it imports
     os.environ["PATH"] = f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"
     # Old versions warn of what newer ones have repaired; anyio's plugin for pytest, which nothing here uses, does too.
     lenient = ("-W", "default" if options.which == "lowest" else "default::hypothesis.errors.HypothesisWarning")
