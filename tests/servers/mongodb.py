@@ -1,11 +1,11 @@
 """A MongoDB for tests: SecantusDB (its wire protocol over WiredTiger) behind a proxy that adds text indexes.
 
-    python -m tests.servers.mongodb --data DIR [--port P] [--replica-set NAME]
+    python -m tests.servers.mongodb --data DIR [--port P] [--replica-set NAME] [--fast]
 
 prints its port once it listens, and serves until it is killed.
 
-What it acknowledged survives `kill -9`. With RAG_TEST_MONGODB_URI set, tests use that server instead, in databases
-of their own that are dropped afterwards.
+What it acknowledged survives `kill -9`, except with --fast. With RAG_TEST_MONGODB_URI set, tests use that server
+instead, in databases of their own that are dropped afterwards.
 """
 
 import argparse
@@ -27,6 +27,9 @@ from tests.servers.mongodb_text import text_proxy
 from tests.servers.process import HOST, ServerProcess, free_port
 
 REAL = "RAG_TEST_MONGODB_URI"
+
+FAST = "--fast"
+"""For servers whose data may be lost if the machine or the server is killed."""
 
 
 @contextmanager
@@ -51,7 +54,7 @@ def mongodb_server(data: Path) -> Iterator[str]:
     if given := os.environ.get(REAL):
         yield given
         return
-    with mongodb_process(data) as server:
+    with mongodb_process(data, FAST) as server:
         yield f"{uri_of(server.port)}&serverSelectionTimeoutMS=10000&minPoolSize=1"
 
 
@@ -81,9 +84,9 @@ def empty(uri: str) -> None:
                 database[name].delete_many({})
 
 
-async def serve(data: Path, port: int, replica_set: str | None) -> None:
+async def serve(data: Path, port: int, replica_set: str | None, *, syncs: bool) -> None:
     """Serve until the process ends."""
-    engine = SecantusDBServer(port=0, storage_path=str(data), replica_set_name=replica_set, sync_on_commit=True)
+    engine = SecantusDBServer(port=0, storage_path=str(data), replica_set_name=replica_set, sync_on_commit=syncs)
     engine.start()
     try:
         async with text_proxy(port, engine.port) as listening:
@@ -105,8 +108,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--replica-set", default=None)
+    parser.add_argument(FAST, action="store_true")
     given = parser.parse_args()
-    asyncio.run(serve(given.data, given.port, given.replica_set))
+    asyncio.run(serve(given.data, given.port, given.replica_set, syncs=not given.fast))
 
 
 if __name__ == "__main__":
