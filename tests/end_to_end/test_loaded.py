@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.handed_on import handed_on
 from tests.end_to_end.loaded import COMMAND, Program
-from tests.end_to_end.process import environment, run, served
+from tests.end_to_end.process import environment, is_alive, run, served, wait_until
 
 
 @pytest.mark.parametrize(
@@ -48,3 +49,16 @@ def test_what_is_special_about_a_start_is_started(tmp_path: Path) -> None:
     with Program([COMMAND, "mcp"], stdin=subprocess.PIPE, env=environment(), start_new_session=True) as process:
         assert os.getsid(process.pid) == process.pid
         process.kill()
+
+
+def test_a_shell_starts_it_gives_it_signals_and_gets_its_status(tmp_path: Path) -> None:
+    piped = ["sh", "-c", 'echo "pumps" | "$0" import - --data-dir data; echo $?', str(handed_on())]
+    done = subprocess.run(piped, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout == "2\n"
+    assert "This is no export of rag-context" in done.stderr
+    words = [str(handed_on()), "serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment()) as server:
+        said = next(line for line in server.stderr or () if "Ctrl-C stops it" in line)
+        wait_until(lambda: is_alive(said.split(" at ")[1].partition(",")[0]))
+        server.terminate()
+        assert server.wait(60) == 0

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from benchmarks.open_sets import write_open_sets
 
+from tests.end_to_end.handed_on import handed_on
 from tests.end_to_end.process import COMMAND, Served, environment, is_alive, served, wait_until
 from tests.outcomes.pages import NEEDS, PAGES, ROOT, blocks, commands, lacking
 from tests.servers.postgres import FAST, PASSWORD, binaries, postgres_database, postgres_process, url_of
@@ -176,7 +177,9 @@ def reader(data_dir: Path, server: Served, postgres: int, tmp_path: Path) -> Rea
         HOME=str(home),
         XDG_DATA_HOME=str(home / ".local" / "share"),
         XDG_CONFIG_HOME=str(home / ".config"),
-        PATH=os.pathsep.join([str(home / "bin"), str(Path(COMMAND).parent), str(binaries()), os.environ["PATH"]]),
+        PATH=os.pathsep.join(
+            map(str, [home / "bin", handed_on().parent, Path(COMMAND).parent, binaries(), os.environ["PATH"]])
+        ),
         PGHOST=HOST,
         PGPORT=str(postgres),
         PGUSER="postgres",
