@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from rag_context.agents.clients import CLIENTS
+from tests.end_to_end.loaded import Program
 from tests.end_to_end.process import COMMAND, environment
 
 Extra: TypeAlias = Mapping[str, str] | None
@@ -42,7 +43,7 @@ def started(
     home: Path, *arguments: str, cwd: Path | None = None, extra: Mapping[str, str] | None = None
 ) -> subprocess.Popen[str]:
     folders = {"HOME": str(home), "XDG_DATA_HOME": str(home / "data"), "XDG_CONFIG_HOME": str(home / "config")}
-    return subprocess.Popen(
+    return Program(
         [COMMAND, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
