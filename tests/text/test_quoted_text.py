@@ -1,18 +1,22 @@
 """Passages that read like instructions to the model are marked, and documentation is not."""
 
+import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from rag_context.domain import quoted_text
 from rag_context.domain.quoted_text import reads_like_instruction
 from tests.text.attacks import attacks
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LEAST_CHARS = 200
+PARTS = ("first", "second", "third", "fourth", "fifth")
 
 
-@pytest.mark.parametrize("part", ["first", "second", "third", "fourth", "fifth"])
+@pytest.mark.parametrize("part", PARTS)
 def test_attacks_are_marked(part: str) -> None:
     texts = attacks(part)
     missed = [text for text in texts if not reads_like_instruction(text)]
@@ -34,3 +38,14 @@ def test_documentation_is_not_marked() -> None:
 def test_who_gives_no_instruction_to_a_model_is_not_marked() -> None:
     assert not reads_like_instruction("Always run the linter before you push, and never push to main.")
     assert not reads_like_instruction("The agent sends its answer to the server, which stores it.")
+
+
+def test_a_text_that_a_pattern_matches_has_one_of_its_words() -> None:
+    rules = tomllib.loads(Path(quoted_text.__file__).with_suffix(".toml").read_text(encoding="utf-8"))["points"]
+    texts = [text.lower() for part in PARTS for text in attacks(part)]
+
+    for rule in rules:
+        pattern, words = re.compile("|".join(rule["patterns"]), re.MULTILINE), rule["words"].split("|")
+        matched = [text for text in texts if pattern.search(text)]
+        assert matched, rule["of"]
+        assert [text for text in matched if not any(word in text for word in words)] == [], rule["of"]

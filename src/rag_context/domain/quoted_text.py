@@ -38,7 +38,10 @@ class _Rule(NamedTuple):
     pattern: re.Pattern[str]
 
     def holds(self, lowered: str) -> bool:
-        return any(word in lowered for word in self.words) and self.pattern.search(lowered) is not None
+        for word in self.words:
+            if word in lowered:
+                return self.pattern.search(lowered) is not None
+        return False
 
 
 class _Rules(NamedTuple):
@@ -46,7 +49,7 @@ class _Rules(NamedTuple):
     addressed: tuple[_Rule, ...]
     claimed: tuple[_Rule, ...]
     demand: re.Pattern[str]
-    points: tuple[tuple[int, re.Pattern[str]], ...]
+    points: tuple[tuple[int, _Rule], ...]
 
 
 @cache
@@ -61,7 +64,7 @@ def _rules() -> _Rules:
     def rules(found: list[dict[str, Any]]) -> tuple[_Rule, ...]:
         return tuple(_Rule(tuple(each["words"].split("|")), compiled("|".join(each["patterns"]))) for each in found)
 
-    points = tuple((each["points"], compiled(each["pattern"])) for each in data["points"])
+    points = tuple(zip((each["points"] for each in data["points"]), rules(data["points"]), strict=True))
     alone, addressed, claimed = (rules(data[name]) for name in ("alone", "addressed", "claimed"))
     return _Rules(alone, addressed, claimed, compiled(data["demand"]["pattern"]), points)
 
@@ -75,11 +78,15 @@ def reads_like_instruction(text: str) -> bool:
     beside = [any(rule.holds(lowered) for rule in several) for several in (rules.addressed, rules.claimed)]
     if all(beside) or (any(beside) and rules.demand.search(lowered) is not None):
         return True
-    # In the whole text first: most have too few anywhere.
-    present = [(points, pattern) for points, pattern in rules.points if pattern.search(lowered)]
-    if sum(points for points, _ in present) < LEAST_POINTS:
-        return False
+    # In the whole text first, until what is missing leaves too few: most have too few anywhere.
+    spare = sum(points for points, _ in rules.points) - LEAST_POINTS
+    present: list[tuple[int, _Rule]] = []
+    for points, rule in rules.points:
+        if rule.holds(lowered):
+            present.append((points, rule))
+        elif (spare := spare - points) < 0:
+            return False
     sentences = [each for each in _SENTENCE_END.split(lowered) if each.strip()]
-    found = [{at for at, (_, pattern) in enumerate(present) if pattern.search(each)} for each in sentences]
+    found = [{at for at, (_, rule) in enumerate(present) if rule.holds(each)} for each in sentences]
     pairs = zip(found, [*found[1:], set[int]()], strict=True)
     return any(sum(present[at][0] for at in one | other) >= LEAST_POINTS for one, other in pairs)

@@ -384,14 +384,15 @@ def chunk_from(row: Row) -> Chunk:
 
 def _described(row: Row) -> dict[str, Any]:
     kind, session, source, title, at, *texts, tags, extra = row
-    metadata = Metadata(tags=_tags(tags), extra=dict(json.loads(extra)), **dict(zip(TEXT_FIELDS, texts, strict=True)))
+    others = {} if extra == "{}" else dict(json.loads(extra))  # as of most documents
+    metadata = Metadata(tags=_tags(tags), extra=others, **dict(zip(TEXT_FIELDS, texts, strict=True)))
     named = {"content_type": kind, "session_id": session, "source": source, "title": title}
     return {**named, "timestamp": moment(at), "metadata": metadata}
 
 
 def _tags(stored: Any) -> tuple[str, ...]:
     """From a list, or from the JSON of one."""
-    return tuple(stored if isinstance(stored, list) else json.loads(stored))
+    return () if stored == "[]" else tuple(stored if isinstance(stored, list) else json.loads(stored))
 
 
 def _states_of(rows: Iterable[Row]) -> dict[str, Stored]:

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, TypeAlias
 
@@ -141,12 +142,18 @@ def is_used(path: Path) -> bool:
 
 
 def log_of(path: Path) -> Log:
-    return Log(*(_file_id(path.with_name(path.name + suffix)) for suffix in ("", "-wal", "-shm")))
+    return Log(*map(_file_id, _names(path)))
 
 
-def _file_id(path: Path) -> FileId:
+@lru_cache
+def _names(path: Path) -> tuple[str, str, str]:
+    """The names of a database and its log, which every read compares."""
+    return str(path), f"{path}-wal", f"{path}-shm"
+
+
+def _file_id(name: str) -> FileId:
     try:
-        status = path.stat()
+        status = os.stat(name)  # noqa: PTH116  (a Path takes longer than the call)
     except OSError:
         return _MISSING
     return status.st_dev, status.st_ino
