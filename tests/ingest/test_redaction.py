@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import DocumentInput, MessageTime
+from rag_context.domain.documents import DocumentInput, MessageTime, Metadata
 from rag_context.ingest.redaction import Redacted, Redaction, Redactor, redact
 from tests.ingest.secret_cases import benign_cases, secret_cases
 from tests.ingest.secret_cases import leaks as case_leaks
@@ -15,6 +15,7 @@ from tests.ingest.secret_shapes import SHAPES, leaks, named_secrets
 from tests.ingest.secret_texts import innocents, secrets
 
 LETTERS = "AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
+TOKEN = "ghp_" + LETTERS
 PEM = "MIIEpAIBAAKCAQEA7bq0zZ3X1mVabcdefghijklmnopqrstuvwxyz0123456789AB"
 
 
@@ -327,3 +328,22 @@ def test_messages_keep_their_times_where_secrets_went_out_before_them() -> None:
     assert sum(found.values()) == 2
     assert [each.at for each in clean.message_times] == times
     assert [clean.content[each.start :][:6] for each in clean.message_times] == ["[Ana] ", "[Ben] ", "[Ana] "]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        DocumentInput(f"The key is {TOKEN}.", "chat", "s", "a"),
+        DocumentInput("Nothing.", "chat", TOKEN, "a"),
+        DocumentInput("Nothing.", "chat", "s", f"a/{TOKEN}"),
+        DocumentInput("Nothing.", "chat", "s", "a", metadata=Metadata(tags=(TOKEN,))),
+        DocumentInput("Nothing.", "chat", "s", "a", metadata=Metadata(agent=TOKEN)),
+        DocumentInput("Nothing.", "chat", "s", "a", metadata=Metadata(extra={"password": "hunter2xyz"})),
+    ],
+)
+def test_one_pass_over_a_batch_finds_a_secret_in_any_field(document: DocumentInput) -> None:
+    clean = DocumentInput("Nothing.", "chat", "s", "a")
+
+    assert Redactor().document(document)[1]
+    assert not Redactor().finds_none([clean, document])
+    assert Redactor().finds_none([clean, clean])

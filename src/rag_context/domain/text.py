@@ -204,8 +204,9 @@ _PAIR = struct.Struct("<QH")
 
 def packed_terms(words: Sequence[str]) -> tuple[int, bytes]:
     """How many terms a chunk has, and each distinct one with its count, as `STORED_TERMS`."""
-    counted = sorted((term_key(word), min(count, MOST_COUNTED)) for word, count in Counter(words).items())
-    return len(words), b"".join([_PAIR.pack(*pair) for pair in counted])
+    counts = Counter(words)
+    pairs = sorted(zip(map(term_key, counts), counts.values(), strict=True))
+    return len(words), b"".join([_PAIR.pack(key, min(count, MOST_COUNTED)) for key, count in pairs])
 
 
 MOST_DIFFERENT_BITS = 3

@@ -260,7 +260,7 @@ def identified(document: DocumentInput, redactor: Redactor | None) -> Identified
     clean, redactions = (document, {}) if redactor is None else redactor.document(document)
     clean = clean if clean.origin is not None else replace(clean, origin=origin_of(clean))
     # By the source as it was submitted: two sources that differ in a secret alone are two documents.
-    id_ = document_id(replace(document, content=clean.content))
+    id_ = document_id(document if redactor is None else replace(document, content=clean.content))
     return Identified(id_, content_hash(clean), clean, redactions)
 
 

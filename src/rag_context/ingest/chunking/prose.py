@@ -193,7 +193,7 @@ def conversation(text: str, fences: Sequence[Range] = ()) -> ConversationText:
 
 
 READ_ONCE_CHARS = 4_096
-"""Messages are mostly shorter: what was read of the last ones is kept, since each step needs it."""
+"""Messages are mostly shorter: what was read of the last ones, which each step needs, is kept."""
 
 
 def speech_of(text: str) -> "Speech":
@@ -253,7 +253,7 @@ class Speech:
         return next(iter(speakers.pop()), None)
 
 
-_short_speech = lru_cache(64)(_speech)
+_short_speech = lru_cache(256)(_speech)
 
 
 @lru_cache(4096)

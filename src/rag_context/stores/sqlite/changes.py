@@ -38,10 +38,11 @@ def write_document(version: Version, analysed: Sequence[tuple[int, bytes]], conn
     if vectors is not None:
         check_model(version.made_by, connection)
         _check_vectors(vectors, len(chunks), connection)
-    key = _put_document(document, INDEXED if vectors is not None else PENDING, connection)
+    key, is_new = _put_document(document, INDEXED if vectors is not None else PENDING, connection)
     # A new version waits for its vectors; what did not change in it is found by them meanwhile.
-    kept = _vectors_of(key, connection) if vectors is None else {}
-    remove_chunks(key, connection)
+    kept = {} if is_new or vectors is not None else _vectors_of(key, connection)
+    if not is_new:
+        remove_chunks(key, connection)
     first = _put_chunks(key, chunks, analysed, connection)
     if vectors is not None:
         put_vectors(enumerate(blobs_of(vectors), first), connection)
@@ -155,20 +156,23 @@ def _upsert(columns: tuple[str, ...]) -> str:
     )
 
 
-def _put_document(document: Document, status: str, connection: sqlite3.Connection) -> int:
+def _put_document(document: Document, status: str, connection: sqlite3.Connection) -> tuple[int, bool]:
+    """Store the row of a document; returns its key, and whether it is new: then nothing refers to it."""
+    known = connection.execute("SELECT key FROM documents WHERE id = ?", (document.id,)).fetchone()
     row = document_row(document, tenant_key(document.tenant, connection), status)
     row |= {name: json.dumps(row[name], ensure_ascii=False) for name in ("tags", "extra")}
-    connection.execute(_upsert(tuple(row)), tuple(row.values()))
-    key: int = connection.execute("SELECT key FROM documents WHERE id = ?", (document.id,)).fetchone()[0]
+    inserted = connection.execute(_upsert(tuple(row)), tuple(row.values())).lastrowid or 0
+    key: int = inserted if known is None else known[0]
     connection.execute(
         "INSERT INTO contents VALUES (?, ?) ON CONFLICT (document) DO UPDATE SET content = excluded.content",
         (key, document.content),
     )
-    connection.execute("DELETE FROM document_tags WHERE document = ?", (key,))
+    if known is not None:
+        connection.execute("DELETE FROM document_tags WHERE document = ?", (key,))
     connection.executemany(
         "INSERT INTO document_tags VALUES (?, ?)", [(key, tag) for tag in set(document.metadata.tags)]
     )
-    return key
+    return key, known is None
 
 
 def _put_chunks(
@@ -239,10 +243,9 @@ def _check_vectors(vectors: Matrix, chunks: int, connection: sqlite3.Connection)
 
 def tenant_key(tenant: Tenant, connection: sqlite3.Connection) -> int:
     """The key of a tenant, which gets one if it is new."""
-    values = tenant.names
-    connection.execute("INSERT OR IGNORE INTO tenants (project, branch, path_hash) VALUES (?, ?, ?)", values)
-    return int(
-        connection.execute(
-            "SELECT key FROM tenants WHERE project = ? AND branch = ? AND path_hash = ?", values
-        ).fetchone()[0]
-    )
+    known = "SELECT key FROM tenants WHERE project = ? AND branch = ? AND path_hash = ?"
+    row: tuple[int] | None = connection.execute(known, tenant.names).fetchone()
+    if row is not None:
+        return row[0]
+    insert = "INSERT INTO tenants (project, branch, path_hash) VALUES (?, ?, ?)"
+    return connection.execute(insert, tenant.names).lastrowid or 0
