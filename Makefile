@@ -20,6 +20,9 @@ PURE := */search/ranking.py,*/resilience/dependency.py,*/domain/documents.py,*/i
 # Tests wait for servers much of their time: three workers for two cores. With four, some that have deadlines were late.
 WORKERS := $(shell echo $$(((3 * $$(getconf _NPROCESSORS_ONLN) + 1) / 2)))
 
+# What runs apart from the other tests, without coverage.
+NOT_IN_MAIN := --ignore tests/faults --ignore tests/outcomes/timed --ignore tests/clients
+
 # Timed tests that wait, or ask two servers in turn: one beside another does not disturb them.
 WAITING := $(addprefix tests/outcomes/timed/test_,lost_vectors.py swapped_model.py large_documents.py)
 
@@ -27,7 +30,7 @@ WAITING := $(addprefix tests/outcomes/timed/test_,lost_vectors.py swapped_model.
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help setup promtool demo serve test test-clients browser pictures versions torture faults csharp check lint types format bench docs model lock clean
+.PHONY: help collect setup promtool demo serve test test-clients browser pictures versions torture faults csharp check lint types format bench docs model lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -79,8 +82,7 @@ pictures: $(STAMP) browser ## Take the pictures of the page for docs/
 
 test: $(STAMP) $(PROMTOOL) browser ## Run the tests and check their coverage
 	$(VENV)/bin/coverage erase
-	$(VENV)/bin/coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
-		--ignore tests/faults --ignore tests/outcomes/timed --ignore tests/clients
+	$(VENV)/bin/coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(NOT_IN_MAIN)
 	@# LangChain's own suites for retrievers and vector stores
 	$(VENV)/bin/coverage run -m pytest -c tests/langchain_standard/pytest.ini tests/langchain_standard/suites.py
 	@# without coverage, because they assert on time: two at once where they mostly wait for servers, the rest alone
@@ -115,6 +117,10 @@ release: $(STAMP) ## Build wheel, source and list of components into dist/, and 
 
 check: lint types ## Everything that needs no running code: format, lint, layers, types, generated docs
 	$(PY) scripts/generate_docs.py --check
+
+# One process compiles what several would compile at once, while mypy leaves a core free.
+collect: $(STAMP) ## Import all tests, so that processes of tests find them compiled
+	$(VENV)/bin/pytest --collect-only -qq $(NOT_IN_MAIN) >/dev/null
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff format --check .
