@@ -118,17 +118,15 @@ def test_a_peer_that_cannot_be_installed_is_a_row_with_the_reason(tmp_path: Path
     assert f"**not measured**: {row.failure}" in table.as_markdown([row])
 
 
-def test_half_of_an_environment_is_made_again(
-    tmp_path: Path, written_to: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_of_an_environment_is_made_again_and_a_whole_one_is_not(tmp_path: Path, written_to: Path) -> None:
     (written_to / f"{OTHER.name}.txt").write_text("")
     python = command.environment_of(OTHER, tmp_path / "cache")
     installed = python.parents[1] / "installed"
     installed.unlink()
     assert command.environment_of(OTHER, tmp_path / "cache") == python
-    assert installed.exists()
-    monkeypatch.setattr(command, "_install", lambda words: pytest.fail(f"it is whole, and was made again: {words}"))
+    made = installed.stat()
     assert command.environment_of(OTHER, tmp_path / "cache") == python
+    assert (installed.stat().st_ino, installed.stat().st_mtime_ns) == (made.st_ino, made.st_mtime_ns)
 
 
 @pytest.mark.parametrize(
