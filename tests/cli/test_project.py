@@ -31,7 +31,8 @@ def test_without_a_server_the_project_of_the_folder_is_queried(commands: Command
     assert "- **Linked from**: pool.md" in asked.out
     assert "Money" not in asked.out
     promoted = commands("project", "promote", "docs/pool.md", "important")
-    assert promoted.out == "pool.md: standard -> important\n"
+    assert promoted.out.startswith("pool.md of project shop (branch main, ")
+    assert promoted.out.endswith(" is important now; it was standard.\n")
     assert "promotion_level: important" in (repository / "docs/pool.md").read_text()
 
 

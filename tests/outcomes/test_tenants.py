@@ -144,7 +144,7 @@ def test_a_project_is_forgotten_with_its_files_left_alone_and_stays_forgotten(se
     assert "Aborted" in forgotten_at_a_terminal("unwanted", "n\n", data_dir(server))
     assert branches(program, "unwanted") == {"main"}
     done = command("project", "forget", "unwanted", "--branch", "main", "--yes", data_dir=data_dir(server))
-    assert "1 document forgotten" in done.stdout
+    assert "1 document with 1 chunks removed from the index" in done.stdout
     made.write("docs/two.md", "# Two\n")
     made.write(".gitignore", "x\n")
     time.sleep(2.5)

@@ -5,9 +5,14 @@ The record of what was shown is also the state: it survives a restart, and all p
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
+from rag_context.api.handlers import performs
+from rag_context.api.maintenance import MAX_INJECTIONS, InjectedPassage, InjectionsRequest, InjectionsResponse
+from rag_context.api.operations import memory
 from rag_context.domain.reports import Injection
+from rag_context.domain.search import Passage
+from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import InjectionLog
 
 LAST_SHARE = 0.8
@@ -66,3 +71,32 @@ class Sessions:
 
     async def record(self, injections: Sequence[Injection]) -> None:
         await asyncio.to_thread(self._log.add, injections)
+
+
+class Receipts:
+    """What agents were shown, for people who want to know. Records hold no text: what was deleted is shown nowhere."""
+
+    def __init__(self, log: InjectionLog, documents: DocumentStore) -> None:
+        self._log = log
+        self._documents = documents
+
+    @performs(memory.INJECTIONS)
+    async def injections(self, request: InjectionsRequest) -> InjectionsResponse:
+        """List what agents were shown unasked, and what was withheld. Raises: BackendError."""
+        limit = MAX_INJECTIONS if request.shown_only else request.limit
+        records = await asyncio.to_thread(self._log.latest, request.session_id, limit)
+        if request.shown_only:
+            records = [record for record in records if not record.reason][: request.limit]
+        ids = {record.chunk_ids[-1] for record in records if record.chunk_ids}
+        passages = await self._documents.passages(sorted(ids)) if ids else {}
+        injected = [_injected(record, passages.get((record.chunk_ids or ("",))[-1])) for record in records]
+        return InjectionsResponse(injections=injected, tokens=sum(record.tokens for record in records))
+
+
+def _injected(record: Injection, passage: Passage | None) -> InjectedPassage:
+    fields = {name: value for name, value in asdict(record).items() if name != "chunk_ids"}
+    fields |= {name: fields[name] or None for name in ("subject", "reason", "document_id")}
+    fields["shown"] = not record.reason
+    if passage is not None:
+        fields |= {"title": passage.title, "source": passage.source, "content": passage.chunk.text}
+    return InjectedPassage.model_validate(fields)

@@ -17,12 +17,13 @@ import typer
 from rag_context.api import projects as wire
 from rag_context.api.operations import Operation, Request, Response
 from rag_context.api.operations import projects as operations
-from rag_context.api.project_queries import LabelledResponse, RagQueryResponse, SemanticSearchResponse
+from rag_context.api.project_queries import LabelledResponse, RagQueryResponse
 from rag_context.api.projects import ActivateProjectRequest
 from rag_context.api.search import level_name
 from rag_context.cli.command_line import EPILOG, ExitCode, first_paragraph, run_to_end
 from rag_context.cli.connecting import Remote, open_connection
 from rag_context.cli.console import Console, ask_first, counted, safe
+from rag_context.cli.memory_commands import print_readable
 from rag_context.cli.operation_options import Fields, Name, read_typed, with_fields
 from rag_context.cli.options import Options, Yes, with_options
 from rag_context.domain.callers import CallerId
@@ -180,7 +181,7 @@ def query(fields: Fields, options: Options) -> ExitCode:
 def search(fields: Fields, options: Options) -> ExitCode:
     """List the documents that are relevant to a question, best first."""
     response = run_to_end(answer_in_project(options, operations.SEMANTIC_SEARCH, fields))
-    options.show(response, _print_results)
+    options.show(response, print_readable)
     return _searched(response)
 
 
@@ -200,9 +201,7 @@ def promote(fields: Fields, options: Options) -> ExitCode:
     """Set a document's promotion level, in its front matter and in the index."""
     here = None if "project" in fields else project_here(Path.cwd())
     named = {**fields, "document_path": path_in_docs(fields["document_path"], here, Path.cwd())}
-    changed = run_to_end(answer_in_project(options, operations.UPDATE_PROMOTION_LEVEL, named))
-    levels = f"{changed.document_path}: {changed.previous_level} -> {changed.new_level}"
-    options.show(changed, lambda _, console: console.show(levels))
+    options.show(run_to_end(answer_in_project(options, operations.UPDATE_PROMOTION_LEVEL, named)), print_readable)
     return ExitCode.OK
 
 
@@ -251,7 +250,7 @@ def forget(fields: Fields, *, yes: Yes = False, options: Options) -> ExitCode:
             many = counted(response.deleted_count, "document")
             ask_first(f"Forget {many} of {safe(response.project_name)}, {branches}? Its files stay as they are.")
         response = run_to_end(deletion(dry_run=False))
-    options.show(response, _print_deleted)
+    options.show(response, print_readable)
     return ExitCode.OK
 
 
@@ -279,11 +278,6 @@ def _print_projects(response: wire.ListProjectsResponse, console: Console) -> No
         used = each.last_used.strftime("%Y-%m-%d %H:%M") if each.last_used is not None else ""
         rows.append((each.project_name, each.branch_name, each.path_hash, str(each.documents), used, _location(each)))
     console.show_table(("project", "branch", "path hash", "documents", "last used", "path"), rows)
-
-
-def _print_deleted(response: wire.DeleteDocumentsResponse, console: Console) -> None:
-    done = "would be forgotten (none was)" if response.dry_run else "forgotten; the files stay as they are"
-    console.show(f"{response.project_name}: {counted(response.deleted_count, 'document')} {done}")
 
 
 def _location(project: wire.ListedProject) -> str:
@@ -363,30 +357,6 @@ def _print_context(response: RagQueryResponse, console: Console) -> None:
     console.line(safe(response.context).rstrip("\n"))
     found = len(response.sources) + len(response.critical_docs) + len(response.linked_docs)
     console.note((f"{_whose(response)} · {counted(found, 'document')}, {response.token_count} tokens", "dim"))
-
-
-def _print_results(response: SemanticSearchResponse, console: Console) -> None:
-    _print_label(response, console)
-    console.show(f"{_whose(response)} · {counted(len(response.results), 'document')}")
-    for number, result in enumerate(response.results, 1):
-        level = f" · {result.promotion_level}" if result.promotion_level != "standard" else ""
-        newer = f"  superseded by {', '.join(result.superseded_by)}" if result.superseded_by else ""
-        console.show(
-            (f"{number:>2}. ", "bold"),
-            (f"{result.relevance_score:.2f}", "bold green"),
-            (f"  {result.path}", "bold"),
-            f"  {result.title}",
-            (f"  {result.doc_type}{level}", "dim"),
-            (newer, "yellow"),
-        )
-        if result.summary:
-            console.show_below(result.summary, "dim")
-        if result.snippet:
-            under = f"{result.heading} · " if result.heading else ""
-            lines = f"{under}lines {result.start_line}-{result.end_line}"
-            console.show_below(f"{lines}: {' '.join(result.snippet.split())}", "dim")
-    if not response.results:
-        console.note(_NOTHING_RELEVANT)
 
 
 def _print_label(response: LabelledResponse, console: Console) -> None:

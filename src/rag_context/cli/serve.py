@@ -17,7 +17,6 @@ from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import Console
 from rag_context.cli.options import ConfigOptions, named_path, option, with_options
-from rag_context.cli.serve_start import Start
 from rag_context.client.address import Announcement, is_every_address, server_url
 from rag_context.domain.callers import Bounds
 from rag_context.errors import ConfigurationError
@@ -35,6 +34,23 @@ from rag_context.settings.sections import OAuthSettings
 
 OWN_KEY = "api_key"
 """Name, in logs, of the key of `server.api_key`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a process of a server starts with; `roots` are files and folders to index and follow."""
+
+    settings: Settings
+    options: ServerOptions
+    roots: tuple[Path, ...]
+    is_reindexing: bool
+    place: WorkerSlot | None = None
+    """Which of several workers it is; None: it is alone."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process does what only one process of a server may do."""
+        return self.place is None or self.place.number == 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from rag_context.cli.command_line import ExitCode, exit_code
 from rag_context.cli.index_files import open_sync
 from rag_context.cli.interpreter import tune_interpreter
 from rag_context.cli.local_connection import InProcess
-from rag_context.cli.serve_start import Start
+from rag_context.cli.serve import Start
 from rag_context.errors import RagContextError
 from rag_context.files.file_reading import Labels
 from rag_context.files.folder_sync import FolderSync, Gone

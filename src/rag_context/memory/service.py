@@ -11,7 +11,7 @@ from functools import cached_property, partial
 import numpy as np
 from cachetools import LRUCache
 
-from rag_context.agents.receipts import Receipts
+from rag_context.agents.sessions import Receipts
 from rag_context.agents.workspace import Workspace
 from rag_context.api import maintenance
 from rag_context.api import stored_documents as stored
