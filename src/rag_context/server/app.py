@@ -28,7 +28,7 @@ from rag_context.server.embedding_routes import NAME_CHARS, EmbeddingHandlers
 from rag_context.server.middleware import guarded
 from rag_context.server.openapi import build_openapi
 from rag_context.server.options import ServerOptions
-from rag_context.server.pages import EVENTS_PATH, PAGE_PREFIX, Events, api_page, page_part
+from rag_context.server.pages import EVENTS_PATH, PAGE_PREFIX, Events, page_part
 from rag_context.server.tools import Registry, Tool, build_tools
 
 _NDJSON_KINDS = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
@@ -105,7 +105,7 @@ class _Handlers:
             "/metrics": self._metrics,
             "/tools": self._described,
             "/openapi.json": self._described,
-            "/docs": self._docs,
+            "/docs": self._page,
             "/": self._page,
             f"{PAGE_PREFIX}{{name}}": self._page,
         }
@@ -168,11 +168,9 @@ class _Handlers:
     async def _metrics(self, _scope: Scope, _receive: Receive) -> requests.Reply:
         return requests.Reply(await self._service.prometheus(), media_type=CONTENT_TYPE_LATEST.encode())
 
-    async def _docs(self, _scope: Scope, _receive: Receive) -> requests.Reply:
-        return api_page()
-
     async def _page(self, scope: Scope, _receive: Receive) -> requests.Reply:
-        return page_part(scope["path_params"].get("name", "index.html"), requests.http_request(scope))
+        page = "docs.html" if scope["path"] == "/docs" else "index.html"
+        return page_part(scope["path_params"].get("name", page), requests.http_request(scope))
 
     async def _described(self, scope: Scope, _receive: Receive) -> requests.Reply:
         """A description of this server, made once, in a thread: it takes most of a second, in which others ask."""

@@ -1,14 +1,12 @@
-"""What browsers get: the page at `/` with its scripts and styles, its stream of events, and the page of the API.
+"""What browsers get: the page at `/`, the page of the API, their scripts and styles, and the stream of events.
 
-Their content security policies allow nothing from other servers. The texts that they show come from documents, so the
-page at `/` has `require-trusted-types-for`: a browser interprets none of them as HTML.
+Their content security policy allows nothing from other servers. The texts that they show come from documents, so it has
+`require-trusted-types-for`: a browser interprets none of them as HTML.
 """
 
 import asyncio
-import base64
 import hashlib
 import json
-import re
 import time
 from collections.abc import Callable
 from functools import cache
@@ -30,13 +28,18 @@ PAGE_PREFIX = "/page/"
 """Where the scripts and styles of the page are; served without a key, as the page is."""
 
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'; trusted-types 'none'"
+    b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    b"require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_HEADERS = (
+    (b"content-security-policy", _POLICY),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
 )
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
-_STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 
 
 EVENTS_PATH = "/events"
@@ -55,7 +58,7 @@ _STREAM_HEADERS = [
 
 
 def page_part(name: str, request: HttpRequest) -> Reply:
-    """The page (`index.html`), or one of its files. Raises: RequestRejectedError where there is none of that name.
+    """A page, or one of the files of pages. Raises: RequestRejectedError where there is none of that name.
 
     A browser sends a request each time, and gets 304 if nothing changed: after an upgrade no old script is run.
     """
@@ -77,36 +80,9 @@ def _parts() -> dict[str, Reply]:
         if kind is not None:
             body = file.read_text("utf-8").replace("{{version}}", __version__).encode()
             etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-            headers = (*_headers(_POLICY), (b"cache-control", b"no-cache"), (b"etag", etag.encode()))
+            headers = (*_HEADERS, (b"cache-control", b"no-cache"), (b"etag", etag.encode()))
             found[file.name] = Reply(body, media_type=f"{kind}; charset=utf-8".encode(), headers=headers)
     return found
-
-
-@cache
-def api_page() -> Reply:
-    """The page of the API, in one file, under a policy made of its own scripts and styles."""
-    text = resources.files("rag_context.server").joinpath("html", "docs.html").read_text("utf-8")
-    text = text.replace("{{version}}", __version__)
-    policy = (
-        f"default-src 'none'; script-src {_hashes(_SCRIPT, text)}; style-src {_hashes(_STYLE, text)}; "
-        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    return Reply(text.encode(), media_type=b"text/html; charset=utf-8", headers=_headers(policy))
-
-
-def _headers(policy: str) -> tuple[tuple[bytes, bytes], ...]:
-    return (
-        (b"content-security-policy", policy.encode()),
-        (b"x-content-type-options", b"nosniff"),
-        (b"referrer-policy", b"no-referrer"),
-        (b"cross-origin-opener-policy", b"same-origin"),
-        (b"cross-origin-resource-policy", b"same-origin"),
-    )
-
-
-def _hashes(pattern: re.Pattern[str], text: str) -> str:
-    found = [base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in pattern.findall(text)]
-    return " ".join(f"'sha256-{digest}'" for digest in found) or "'none'"
 
 
 class Events:

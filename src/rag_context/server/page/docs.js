@@ -1,66 +1,3 @@
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>rag-context API</title>
-<link rel="icon" href="data:,">
-<style>
-  :root {
-    --fg: #1d2430; --dim: #5c6675; --bg: #fbfbfa; --box: #fff; --line: #dcdfe4; --link: #0b57d0;
-    --code: #f1f3f5; --get: #0a6b3d; --post: #8a4b00; --delete: #b3261e;
-  }
-  @media (prefers-color-scheme: dark) {
-    :root {
-      --fg: #e4e7ec; --dim: #9aa3b0; --bg: #14171c; --box: #1a1e24; --line: #2e343d; --link: #8ab4f8;
-      --code: #21262d; --get: #6fd49b; --post: #f0b35e; --delete: #f2998f;
-    }
-  }
-  * { box-sizing: border-box; }
-  body { margin: 0; font: 15px/1.55 system-ui, sans-serif; color: var(--fg); background: var(--bg); }
-  main { max-width: 60rem; margin: 0 auto; padding: 2rem 1.25rem 5rem; }
-  h1 { margin: 0; font-size: 1.7rem; letter-spacing: -.02em; }
-  h2 { margin: 2.2rem 0 .6rem; font-size: .85rem; text-transform: uppercase; letter-spacing: .08em; color: var(--dim); }
-  h3 { margin: 1.2rem 0 .4rem; font-size: .95rem; }
-  p { margin: .4rem 0; max-width: 48rem; }
-  a { color: var(--link); }
-  code, pre { font: 13px/1.5 ui-monospace, monospace; }
-  pre { margin: .4rem 0; padding: .8rem 1rem; overflow-x: auto; background: var(--code); border-radius: 6px; }
-  details { border: 1px solid var(--line); border-radius: 8px; background: var(--box); margin: .5rem 0; }
-  summary { display: flex; gap: .8rem; align-items: baseline; padding: .6rem .9rem; cursor: pointer; }
-  summary span:last-child { margin-left: auto; color: var(--dim); text-align: right; }
-  details > div { padding: 0 1rem 1rem; border-top: 1px solid var(--line); }
-  .verb { font: 600 12px ui-monospace, monospace; min-width: 3rem; text-transform: uppercase; }
-  .get { color: var(--get); } .post, .put { color: var(--post); } .delete { color: var(--delete); }
-  .try { display: block; margin: 1rem 0 0; padding: .8rem 0 0; border-top: 1px solid var(--line); }
-  .try label { display: grid; grid-template-columns: 10rem 1fr; gap: .6rem; align-items: start; margin: .3rem 0; }
-  .try input, .try textarea { width: 100%; }
-  .try textarea { min-height: 7rem; font: 13px/1.5 ui-monospace, monospace; color: inherit; background: var(--code); border: 1px solid var(--line); border-radius: 6px; padding: .5rem .7rem; }
-  .try output pre { max-height: 24rem; overflow: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
-  .scroll { overflow-x: auto; }
-  table { border-collapse: collapse; width: 100%; }
-  th, td { text-align: left; vertical-align: top; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--line); }
-  th { font-weight: 600; color: var(--dim); }
-  td:first-child { white-space: pre; }
-  .dim { color: var(--dim); }
-  form { display: flex; gap: .6rem; flex-wrap: wrap; margin: 1rem 0; }
-  input, button { font: inherit; color: inherit; background: var(--box); border: 1px solid var(--line); border-radius: 6px; padding: .4rem .7rem; }
-  [hidden] { display: none; }
-</style>
-</head>
-<body>
-<main>
-  <h1 id="title">rag-context API</h1>
-  <p id="about" class="dim">Reading <a href="/openapi.json">/openapi.json</a> …</p>
-  <form id="ask" hidden>
-    <label for="key">This server asks for an API key:</label>
-    <input id="key" type="password" autocomplete="off" required>
-    <button>Show</button>
-  </form>
-  <div id="operations"></div>
-</main>
-<script>
 "use strict";
 const at = id => document.getElementById(id);
 function make(tag, attributes, ...children) {
@@ -210,6 +147,3 @@ async function load(key) {
 }
 at("ask").addEventListener("submit", event => { event.preventDefault(); load(at("key").value); });
 load("");
-</script>
-</body>
-</html>
