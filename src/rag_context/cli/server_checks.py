@@ -75,12 +75,14 @@ async def _validate(
 ) -> tuple[str, checks.ValidationReport]:
     async with reached(settings, options.url, options.timeout) as server:
         client = server.api.client
-        backends = checks.DirectBackends(
+        validation = checks.Validation(
+            server,
+            options.timeout,
+            on_event,
             lm_studio=_api(client, options.lm_studio_url, bearer(settings.embedder.api_key)),
             qdrant=_api(client, options.qdrant_url, {}),
             mongodb_uri=options.mongodb_uri,
         )
-        validation = checks.Validation(server, backends, timeout_s=options.timeout, on_event=on_event)
         report = validation.report
         report.skipped_accuracy = options.skip_accuracy
         await validation.infrastructure()

@@ -209,57 +209,48 @@ class ValidationReport:
         return Latency.of(self.latencies_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class DirectBackends:
-    """Backends to check directly; for one that is None, the server's health report counts."""
-
+@dataclass
+class Validation:
+    server: RemoteServer
+    timeout_s: float
+    on_event: Callable[[Event], None]
     lm_studio: Api | None = None
+    """This and the next two are checked directly; for one that is None, the server's health report counts."""
     qdrant: Api | None = None
     mongodb_uri: str | None = None
-
-
-class Validation:
-    def __init__(
-        self, server: RemoteServer, backends: DirectBackends, *, timeout_s: float, on_event: Callable[[Event], None]
-    ) -> None:
-        self._server = server
-        self._backends = backends
-        self._timeout_s = timeout_s
-        self._on_event = on_event
-        self._health: HealthResponse | None = None
-        self._models: list[str] = []
-        self.report = ValidationReport()
+    report: ValidationReport = field(default_factory=ValidationReport)
+    _health: HealthResponse | None = None
+    _models: list[str] = field(default_factory=list)
 
     async def infrastructure(self) -> None:
         """Phase 1: every component answers."""
-        self._on_event(Heading("Phase 1: Infrastructure Health"))
-        await self._server.wait_ready(min(self._timeout_s, READY_S))
-        backends = self._backends
+        self.on_event(Heading("Phase 1: Infrastructure Health"))
+        await self.server.wait_ready(min(self.timeout_s, READY_S))
         await self._step("MCP Server Health", self._examine())
-        if backends.qdrant is not None:
-            await self._step("Qdrant Health Check", _answers(backends.qdrant, "/healthz"))
+        if self.qdrant is not None:
+            await self._step("Qdrant Health Check", _answers(self.qdrant, "/healthz"))
         else:
             await self._step("Vector Store Health Check", self._role("qdrant_status", "vectors"))
-        name = "LM Studio API Availability" if backends.lm_studio is not None else "Embedding Model Availability"
+        name = "LM Studio API Availability" if self.lm_studio is not None else "Embedding Model Availability"
         await self._step(name, self._list_models())
-        if backends.mongodb_uri is not None:
-            await self._step("MongoDB Connectivity", mongodb_version(backends.mongodb_uri, self._timeout_s / 2))
+        if self.mongodb_uri is not None:
+            await self._step("MongoDB Connectivity", mongodb_version(self.mongodb_uri, self.timeout_s / 2))
         else:
             await self._step("Document Store Health Check", self._role("mongo_status", "documents"))
 
     async def embeddings(self) -> None:
         """Phase 2: vectors have one dimension and length 1."""
-        self._on_event(Heading("Phase 2: Embedding Quality Validation"))
+        self.on_event(Heading("Phase 2: Embedding Quality Validation"))
         own = self._health.embedding_model if self._health is not None else None
-        dimensions = {own.dimension} if own is not None and self._backends.lm_studio is None else set()
+        dimensions = {own.dimension} if own is not None and self.lm_studio is None else set()
         for number, text in enumerate(SAMPLES, 1):
             await self._step(f"Embedding Quality Sample {number}/{len(SAMPLES)}", self._sample(text, dimensions))
 
     async def accuracy(self) -> None:
         """Phase 3: what was indexed is found, by question and filter."""
-        self._on_event(Heading("Phase 3: Retrieval Accuracy Gate"))
+        self.on_event(Heading("Phase 3: Retrieval Accuracy Gate"))
         try:
-            async with self._server.scratch() as scratch:
+            async with self.server.scratch() as scratch:
                 await self._step("Index Test Documents", self._index(scratch))
                 for probe in PROBES:
                     await self._check(probe, scratch.project)
@@ -270,16 +261,16 @@ class Validation:
 
     def latency(self) -> None:
         """Phase 4: latencies."""
-        self._on_event(Heading("Phase 4: Performance Analysis"))
-        self._on_event(self.report.latency)
+        self.on_event(Heading("Phase 4: Performance Analysis"))
+        self.on_event(self.report.latency)
         if self.report.latency.p99_ms > P99_TARGET_MS:
             self._warn(f"P99 latency exceeds {P99_TARGET_MS:.0f}ms target")
 
     async def end_to_end(self) -> None:
         """Phase 5, optional: 50 documents and 50 questions."""
-        self._on_event(Heading("Phase 5: End to End"))
+        self.on_event(Heading("Phase 5: End to End"))
         try:
-            ended = await run_end_to_end(self._server)
+            ended = await run_end_to_end(self.server)
         except BackendError as error:
             self._note(Step(_END_TO_END, False, str(error)))
             return
@@ -292,7 +283,7 @@ class Validation:
             self._warn(f"{left_behind} test documents could not be deleted; they stay in a project that no agent uses")
 
     async def _examine(self) -> str:
-        self._health = await self._server.health()
+        self._health = await self.server.health()
         if not self._health.healthy:
             failing = [part.name for part in self._health.components if part.status is not Status.HEALTHY]
             raise BackendDataError("server", f"MCP server unhealthy: {', '.join(failing) or 'no reason given'}")
@@ -307,9 +298,9 @@ class Validation:
         return next((part.detail or part.name for part in self._health.components if part.name == role), status.value)
 
     async def _list_models(self) -> str:
-        api = self._backends.lm_studio or self._server.api
+        api = self.lm_studio or self.server.api
         self._models = await api.models()
-        if self._backends.lm_studio is not None and PREFERRED_FAMILY not in self._model().lower():
+        if self.lm_studio is not None and PREFERRED_FAMILY not in self._model().lower():
             self._warn(f"{PREFERRED_MODEL} not found, using available model {self._model()}")
         return ", ".join(self._models)
 
@@ -322,7 +313,7 @@ class Validation:
         return PREFERRED_MODEL
 
     async def _sample(self, text: str, dimensions: set[int]) -> str:
-        api = self._backends.lm_studio or self._server.api
+        api = self.lm_studio or self.server.api
         timed = await api.embed(text, self._model())
         self.report.latencies_ms.append(timed.latency_ms)
         dimension = len(timed.vector)
@@ -347,13 +338,13 @@ class Validation:
                 metadata=dict(probe.stated),
             )
             pending += receipt.status == "pending"
-        if pending and not await scratch.embedded(self._timeout_s / 2):
+        if pending and not await scratch.embedded(self.timeout_s / 2):
             self._warn("The test documents have no vectors yet; keyword search finds them")
         return f"{len(PROBES)} documents in project {scratch.project}"
 
     async def _check(self, probe: ProbeDocument, project: str) -> None:
         started = time.perf_counter()
-        answer = await self._server.search(
+        answer = await self.server.search(
             query=probe.question, limit=3, project=project, agent=VALIDATING_AGENT, **probe.stated
         )
         latency_ms = (time.perf_counter() - started) * 1000.0
@@ -363,10 +354,10 @@ class Validation:
 
     async def _step(self, name: str, work: Awaitable[str]) -> None:
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 step = Step(name, True, await work)
         except TimeoutError:
-            step = Step(name, False, f"Timeout after {self._timeout_s:g}s")
+            step = Step(name, False, f"Timeout after {self.timeout_s:g}s")
         except (BackendError, InvalidInputError) as error:
             step = Step(name, False, str(error))
         self._note(step)
@@ -376,11 +367,11 @@ class Validation:
             self.report.steps.append(found)
         else:
             self.report.checks.append(found)
-        self._on_event(found)
+        self.on_event(found)
 
     def _warn(self, text: str) -> None:
         self.report.warnings.append(text)
-        self._on_event(Warned(text))
+        self.on_event(Warned(text))
 
 
 async def _answers(api: Api, path: str) -> str:
