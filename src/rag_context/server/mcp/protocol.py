@@ -239,7 +239,8 @@ class McpServer:
                 f"`?tools={tool.toolset}` behind the address)",
             )
         try:
-            _check_access(tool, client)
+            if not client.access.allows(tool.access):
+                raise lacking(tool.access, client.access)
             request = _by_client(read_fields(tool.request, params.arguments or {}), client.client)
             await memory.ready()
             session = context.session
@@ -372,11 +373,6 @@ def _by_client(request: WireRequest, client: str | None) -> WireRequest:
     if client is None or getattr(request, "agent", client) is not None:
         return request
     return request.model_copy(update={"agent": client})
-
-
-def _check_access(tool: Tool[Any], client: RequestContext) -> None:
-    if not client.access.allows(tool.access):
-        raise lacking(tool.access, client.access)
 
 
 async def _roots(session: ServerSession) -> list[str] | None:
