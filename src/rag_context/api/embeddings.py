@@ -6,11 +6,11 @@ Source: https://platform.openai.com/docs/api-reference/embeddings
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 from pydantic.json_schema import WithJsonSchema
 
 from rag_context.api.parsing import ErrorResponse
-from rag_context.api.wire import Count, Identifier, Otherwise, Sentences, WireRequest, WireResponse, about
+from rag_context.api.wire import Count, Identifier, Otherwise, PlainRequest, PlainResponse, Sentences, about
 
 MAX_TEXTS = 2048
 _TEXT = {"type": "string", "minLength": 1}
@@ -20,10 +20,9 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-class EmbeddingsRequest(WireRequest):
+class EmbeddingsRequest(PlainRequest):
     """Texts to embed. `user` is accepted for the sake of clients that send it, and not used."""
 
-    model_config = ConfigDict(alias_generator=None)
     sentences: ClassVar[Mapping[str, Sentences]] = {"input": Sentences("Input required")}
 
     input: Annotated[
@@ -46,13 +45,7 @@ class EmbeddingsRequest(WireRequest):
     user: Annotated[Identifier | None, about("Accepted and not used")] = None
 
 
-class OpenAiResponse(WireResponse):
-    """A response whose fields keep their names."""
-
-    model_config = ConfigDict(alias_generator=None)
-
-
-class Embedding(OpenAiResponse):
+class Embedding(PlainResponse):
     """One vector."""
 
     object: Literal["embedding"] = "embedding"
@@ -60,14 +53,14 @@ class Embedding(OpenAiResponse):
     embedding: list[float] | str
 
 
-class Usage(OpenAiResponse):
+class Usage(PlainResponse):
     """Tokens of the texts, the model's own special tokens excluded."""
 
     prompt_tokens: Count
     total_tokens: Count
 
 
-class EmbeddingsResponse(OpenAiResponse):
+class EmbeddingsResponse(PlainResponse):
     """A vector for each text, in their order."""
 
     object: Literal["list"] = "list"
@@ -76,7 +69,7 @@ class EmbeddingsResponse(OpenAiResponse):
     usage: Usage
 
 
-class Model(OpenAiResponse):
+class Model(PlainResponse):
     """A model. `created` is not known and always 0."""
 
     id: str
@@ -85,14 +78,14 @@ class Model(OpenAiResponse):
     owned_by: str = "rag-context"
 
 
-class ModelsResponse(OpenAiResponse):
+class ModelsResponse(PlainResponse):
     """The models of this server: the one it has."""
 
     object: Literal["list"] = "list"
     data: list[Model]
 
 
-class OpenAiError(OpenAiResponse):
+class OpenAiError(PlainResponse):
     """What OpenAI's clients read of an error; further fields are those of every other error of this server."""
 
     message: Annotated[str, about("Message for people")]
@@ -102,7 +95,7 @@ class OpenAiError(OpenAiResponse):
     request_id: Annotated[str, about("Correlation id of the request")]
 
 
-class OpenAiErrorResponse(OpenAiResponse):
+class OpenAiErrorResponse(PlainResponse):
     """An error in the shape of OpenAI's API."""
 
     error: OpenAiError

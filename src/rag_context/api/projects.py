@@ -29,11 +29,7 @@ Handle = Annotated[
 _Line = Annotated[int | None, whole("First line, from 1; absent: the first", ge=1)]
 
 
-class ProjectRequest(wire.PlainRequest):
-    """A request about the project that the caller activated, or the one it names."""
-
-
-class InProjectRequest(ProjectRequest):
+class InProjectRequest(wire.PlainRequest):
     """A request that may name a project; without one, it is about the activated one."""
 
     last = ("project", "branch", "path_hash", "activation")
@@ -60,7 +56,7 @@ class ProjectResponse(NullsResponse):
     path_hash: str
 
 
-class ActivateProjectRequest(ProjectRequest):
+class ActivateProjectRequest(wire.PlainRequest):
     """Which project to work on."""
 
     config_path: Annotated[
@@ -93,7 +89,7 @@ class ActivateProjectResponse(ProjectResponse):
     warnings: Annotated[list[str], about("Errors of single files; the others are indexed")]
 
 
-class DeleteDocumentsRequest(ProjectRequest):
+class DeleteDocumentsRequest(wire.PlainRequest):
     """Whose documents to take out of the index; the files stay."""
 
     project_name: Annotated[wire.Identifier, about("Name of the project")]
@@ -115,7 +111,7 @@ class DeleteDocumentsResponse(NullsResponse):
     dry_run: bool
 
 
-class ListProjectsRequest(ProjectRequest):
+class ListProjectsRequest(wire.PlainRequest):
     """Nothing to say."""
 
 
