@@ -7,7 +7,7 @@ when people have changed other parts of it meanwhile; without it our own entries
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -62,10 +62,6 @@ def read_manifest(path: Path) -> dict[str, Record]:
         raise ConfigurationError(
             f"{path} cannot be read ({error}): move it away; uninstalling then removes entries by their programs"
         ) from error
-
-
-def as_manifest(records: Iterable[Record]) -> str:
-    return json.dumps({"version": 1, "files": [asdict(each) for each in records]}, indent=1)
 
 
 def _record(entry: Any) -> Record:
@@ -311,7 +307,8 @@ class Installer:
             records.pop(change.record.path, None)
         path = self.data_dir / MANIFEST
         if records:
-            _replace_file(FileChange(path, _read(path), as_manifest(records.values()).encode(), None))
+            manifest = {"version": 1, "files": [asdict(each) for each in records.values()]}
+            _replace_file(FileChange(path, _read(path), json.dumps(manifest, indent=1).encode(), None))
         else:
             path.unlink(missing_ok=True)
 

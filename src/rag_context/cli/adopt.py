@@ -15,7 +15,7 @@ from rag_context.errors import NotFoundError
 from rag_context.logs import configure_logging
 from rag_context.settings import Settings
 from rag_context.transfer.adopter import EXAMPLES, Adopted, Adopter, AdoptionPlan, Passages, RecordReader
-from rag_context.wiring.adoption import AdoptionOrigin, Places, open_origins
+from rag_context.wiring.adoption import AdoptionOrigin, open_origins
 from rag_context.wiring.opening import open_adopting
 
 
@@ -52,11 +52,11 @@ def adopt(options: AdoptOptions) -> ExitCode:
 
 
 async def _adopt(settings: Settings, options: AdoptOptions, console: Console) -> list[AdoptedSource]:
-    places = Places(options.mongodb, options.qdrant, options.chroma, options.collection)
+    places = {name: getattr(options, name) for name in ("mongodb", "qdrant", "chroma", "collection")}
     async with AsyncExitStack() as stack:
         vocabulary = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
         reader = RecordReader(vocabulary.content_types)
-        plans = await _plans(reader, await open_origins(settings, places, stack))
+        plans = await _plans(reader, await open_origins(settings, stack, **places))
         if options.dry_run:
             return [_receipt(origin, plan, Adopted(rejected=plan.rejected)) for origin, plan in plans]
         documents, service = await stack.enter_async_context(open_adopting(settings))

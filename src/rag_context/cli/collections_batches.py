@@ -166,28 +166,21 @@ def _id(value: object, name: str) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """From where to where, as NAME or CONNECTION:NAME, and whether another content of the target goes."""
-
-    source: str
-    target: str
-    overwrite: bool
-
-
 _DOING = {copying.Stage.COMPARE: "Comparing", copying.Stage.COPY: "Copying", copying.Stage.VERIFY: "Verifying"}
 
 
-def run_copy(options: Options, what: Copy) -> ExitCode:
+def run_copy(options: Options, source: str, target: str, *, overwrite: bool) -> ExitCode:
+    """Copy a collection; both are NAME or CONNECTION:NAME, and another content of the target goes with `overwrite`."""
     console = Console()
     settings = options.load_available().settings
     configure_logging("error")
+    on_difference = copying.OnDifference.OVERWRITE if overwrite else copying.OnDifference.REJECT
     try:
         with (
             resumable(console, lambda: "What was copied is safe: run the same command again, it goes on."),
             _copying(console) as show,
         ):
-            report = run_to_end(_copy(settings, what, show))
+            report = run_to_end(_copy(settings, source, target, on_difference, show))
     except ConflictError as error:
         console.error(f"{str(error).rstrip('.')}: --overwrite makes it what the source is.")
         return exit_code(error)
@@ -200,19 +193,24 @@ def run_copy(options: Options, what: Copy) -> ExitCode:
         if report.removed:
             parts.append(f"{report.removed} removed")
         documents = counted(report.documents, "document")
-        console.note(f"{', '.join(parts)}. {what.target} holds the same {documents} as {what.source}.")
+        console.note(f"{', '.join(parts)}. {target} holds the same {documents} as {source}.")
     return ExitCode.OK
 
 
-async def _copy(settings: Settings, what: Copy, show: Callable[[copying.CopyProgress], None]) -> copying.CopyReport:
+async def _copy(
+    settings: Settings,
+    source: str,
+    target: str,
+    on_difference: copying.OnDifference,
+    show: Callable[[copying.CopyProgress], None],
+) -> copying.CopyReport:
     # `add` starts faster without the providers.
     from rag_context.wiring.opening import open_all_connections  # noqa: PLC0415
 
     async with open_all_connections(settings) as connections:
-        source, target = await _located(connections, what.source), await _located(connections, what.target)
-        await _check_connection(connections, what.target, target)
-        on_difference = copying.OnDifference.OVERWRITE if what.overwrite else copying.OnDifference.REJECT
-        return await copying.copy_collection(source, target, on_difference=on_difference, progress=show)
+        ends = [await _located(connections, text) for text in (source, target)]
+        await _check_connection(connections, target, ends[1])
+        return await copying.copy_collection(*ends, on_difference=on_difference, progress=show)
 
 
 async def _located(connections: Connections, text: str) -> copying.Located:

@@ -258,7 +258,7 @@ def copy(
     """
     from rag_context.cli import collections_batches as batches
 
-    return batches.run_copy(options, batches.Copy(source, target, overwrite))
+    return batches.run_copy(options, source, target, overwrite=overwrite)
 
 
 @group.command(epilog=EPILOG)

@@ -29,37 +29,32 @@ class AdoptionOrigin:
     mark_adopted: Callable[[int], Awaitable[None]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """The places that the caller named; without any, the MongoDB and the Qdrant of the settings."""
-
-    mongodb: str | None = None
-    qdrant: str | None = None
-    chroma: str | None = None
-    collection: str | None = None
-
-    @property
-    def are_named(self) -> bool:
-        return any((self.mongodb, self.qdrant, self.chroma))
-
-
-async def open_origins(settings: Settings, places: Places, stack: AsyncExitStack) -> list[AdoptionOrigin]:
+async def open_origins(
+    settings: Settings,
+    stack: AsyncExitStack,
+    *,
+    mongodb: str | None = None,
+    qdrant: str | None = None,
+    chroma: str | None = None,
+    collection: str | None = None,
+) -> list[AdoptionOrigin]:
     """Open what the caller named, or what the settings name: documents first, then passages.
 
     Raises:
         InvalidInputError: nothing is named.
         ConfigurationError: an address is invalid, or a client is not installed.
     """
-    stores = settings.stores
-    mongodb = places.mongodb or (None if places.are_named else stores.mongodb_uri)
-    qdrant = places.qdrant or (None if places.are_named else stores.qdrant_url)
+    is_requested = bool(qdrant or collection)
+    if not any((mongodb, qdrant, chroma)):
+        mongodb, qdrant = settings.stores.mongodb_uri, settings.stores.qdrant_url
     found: list[AdoptionOrigin] = []
-    if mongodb is not None:
+    if mongodb:
         found.append(await _mongodb(settings, mongodb, stack))
-    if qdrant is not None:
-        found.append(await _qdrant(settings, qdrant, places, stack))
-    if places.chroma is not None:
-        found.append(await _chroma(places.chroma, places.collection or COLLECTION, stack))
+    if qdrant:
+        points = await _points(settings, qdrant, collection or COLLECTION, stack)
+        found.append(AdoptionOrigin(points, True, is_requested))
+    if chroma is not None:
+        found.append(await _chroma(chroma, collection or COLLECTION, stack))
     if not found:
         raise InvalidInputError(
             "There is nothing to read: name a source with --mongodb, --qdrant or --chroma, or set MONGODB_URI or"
@@ -80,21 +75,20 @@ async def _mongodb(settings: Settings, uri: str, stack: AsyncExitStack) -> Adopt
     return AdoptionOrigin(documents, False, True, documents.mark_adopted if is_ours else None)
 
 
-async def _qdrant(settings: Settings, url: str, places: Places, stack: AsyncExitStack) -> AdoptionOrigin:
+async def _points(settings: Settings, url: str, collection: str, stack: AsyncExitStack) -> ForeignSource:
     await _imported("rag_context.stores.qdrant", "qdrant_client", "qdrant")
     from rag_context.stores.qdrant.qdrant_vectors import open_other_points  # noqa: PLC0415  (an extra)
 
     stores = settings.stores
-    points = await stack.enter_async_context(
+    return await stack.enter_async_context(
         open_other_points(
             url,
-            places.collection or COLLECTION,
+            collection,
             api_key=stores.qdrant_api_key.get_secret_value() if stores.qdrant_api_key else None,
             transport=stores.qdrant_transport,
             grpc_port=stores.qdrant_grpc_port,
         )
     )
-    return AdoptionOrigin(points, True, bool(places.qdrant or places.collection))
 
 
 async def _chroma(place: str, collection: str, stack: AsyncExitStack) -> AdoptionOrigin:
