@@ -134,7 +134,6 @@ async def test_documents_of_other_programs_are_read_found_and_counted(mongodb: M
     with pytest.raises(ForeignDataError, match="was not deleted"):
         await mongodb.documents.delete(id_)
     await mongodb.documents.record_retrievals([id_], NOON)
-    await mongodb.documents.close()
     await mongodb.auditor.invalidate([id_])
     assert await raw["C0N7EXT"].find_one({"_id": FOREIGN["_id"]}) == FOREIGN
 
@@ -250,8 +249,6 @@ async def test_retrievals_are_counted_beside_the_requests(database: str) -> None
         version = opened.documents.version
         await opened.documents.record_retrievals([document("a").id, "unknown"], NOON + minutes(1))
         await opened.documents.record_retrievals([document("a").id], NOON)
-        assert await opened.documents.retrievals(document("a").id) == Retrievals(0, None)
-        await opened.documents.close()
         assert await opened.documents.retrievals(document("a").id) == Retrievals(2, NOON + minutes(1))
         await put(opened, "a", "another version")
         assert (await opened.documents.retrievals(document("a").id)).count == 2

@@ -107,7 +107,7 @@ async def test_waiting_for_the_load_can_be_given_up(path: Path) -> None:
         assert await store.vectors.search(axis(3), limit=5, where=Filter()) == []
 
 
-async def test_noted_retrievals_are_written_when_the_store_closes(path: Path) -> None:
+async def test_retrievals_of_a_document_add_up_with_the_last_of_their_times(path: Path) -> None:
     async with open_database(path) as store:
         await put(store, document("a"))
         await put(store, document("b"))

@@ -73,7 +73,7 @@ class Telemetry:
 
     def __post_init__(self) -> None:
         self._queue: deque[SearchRecord | ErrorRecord] = deque()
-        self._retrieved: deque[str] = deque()
+        self._retrieved: deque[str] = deque(maxlen=self.capacity)
         self._again = 0
         """How many records at the head of the queue were in a batch that failed."""
         self._writing: asyncio.Task[None] | None = None
@@ -140,14 +140,14 @@ class Telemetry:
     async def _write(self) -> None:
         while self._queue and await self._write_batch():
             pass
+        if self._again or not self._retrieved:  # what takes no records takes no counts either
+            return
         retrieved = list(self._retrieved)
         self._retrieved.clear()
-        if not retrieved:
-            return
         try:
             await self._in_time(self.documents.record_retrievals(retrieved, self.now()))
         except BackendError as error:
-            logger.warning("telemetry: %d retrievals were not counted: %s", len(retrieved), error)
+            logger.info("telemetry: %d retrievals were not counted: %s", len(retrieved), error)
 
     async def _write_batch(self) -> bool:
         """Write the head of the queue; False where it waits for another attempt."""

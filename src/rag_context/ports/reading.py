@@ -121,10 +121,10 @@ class DocumentStore(Protocol):
         """All tenants that have documents."""
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
-        """Record that documents were returned; kept in memory for up to a second, then written in one batch."""
+        """Record that documents were returned, each as often as it is named."""
 
     async def retrievals(self, document_id: str) -> Retrievals:
-        """How often a document was returned, and when last; records of the last second may be missing."""
+        """How often a document was returned, and when last, as far as it has been recorded."""
 
     async def counts(self) -> Counts: ...
 

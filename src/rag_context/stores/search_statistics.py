@@ -1,21 +1,12 @@
-"""Shared by all stores: how often documents were returned, and the records of searches and errors as rows of tables."""
+"""Shared by all stores: the records of searches and errors as rows of tables, and sums of rows."""
 
-import asyncio
 import json
-import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
-from datetime import datetime
 from typing import Any
 
 from rag_context.domain.documents import microseconds, moment
 from rag_context.domain.reports import QUERY_CHARS, ErrorRecord, SearchRecord, Sums
-from rag_context.errors import BackendError
-from rag_context.resilience.deadline import ended
-
-RETRIEVALS_FLUSH_S = 1.0
-LAST_FLUSH_S = 2.0
-"""How long closing waits for statistics to be written."""
 
 SEARCH_COLUMNS = tuple(each.name for each in fields(SearchRecord) if each.name != "id")
 ERROR_COLUMNS = tuple(each.name for each in fields(ErrorRecord) if each.name != "id")
@@ -25,8 +16,6 @@ FALLBACK = "CASE WHEN level = 2 THEN vector_latency_ms IS NULL ELSE level > 2 EN
 
 RECENT = "timestamp, query, results_count, latency_ms, level, cache_hit, agent, error, request_id"
 """The columns that `recent_record` reads."""
-
-logger = logging.getLogger(__name__)
 
 
 def recent_record(row: Sequence[Any]) -> SearchRecord:
@@ -72,53 +61,3 @@ def summed(rows: Iterable[Sequence[Any]], latency_of: Callable[[Any], float]) ->
         part.add(queries, latency_ms, fallbacks, cache_hits)
         part.latencies[latency_of(latency)] += queries
     return sums
-
-
-class RetrievalCounts:
-    """How often documents were returned: counted in memory for up to a second, then written in one batch.
-
-    Args:
-        write: adds to each document's statistics how often it was returned, and when last. Raises: BackendError.
-    """
-
-    def __init__(self, write: Callable[[Mapping[str, tuple[int, datetime]]], Awaitable[None]]) -> None:
-        self._write = write
-        self._counts: dict[str, tuple[int, datetime]] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._flushing: asyncio.Task[None] | None = None
-
-    def record(self, document_ids: Iterable[str], at: datetime) -> None:
-        for document_id in document_ids:
-            count, last = self._counts.get(document_id, (0, at))
-            self._counts[document_id] = (count + 1, max(last, at))
-        # One timer for all that is recorded until it fires: a search does not wait for it.
-        if self._timer is None and self._counts:
-            self._timer = asyncio.get_running_loop().call_later(RETRIEVALS_FLUSH_S, self._flush_soon)
-
-    async def flush(self) -> None:
-        """Write the counts; on a failure they are dropped, so that statistics cannot fill the memory."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        # Replaced before the first await, so that what is recorded meanwhile is not lost.
-        counts, self._counts = self._counts, {}
-        if not counts:
-            return
-        try:
-            await self._write(counts)
-        except BackendError as error:
-            logger.info("retrieval statistics were not written: %s", error)
-
-    async def close(self) -> None:
-        """Write the remaining counts, if the server accepts them soon."""
-        # The flush that the timer began may still be under way.
-        writing = {asyncio.create_task(self.flush())}
-        if self._flushing is not None:
-            writing.add(self._flushing)
-        _, late = await asyncio.wait(writing, timeout=LAST_FLUSH_S)
-        for task in late:
-            await ended(task)
-
-    def _flush_soon(self) -> None:
-        self._timer = None
-        self._flushing = asyncio.create_task(self.flush(), name="write retrievals")

@@ -1,6 +1,7 @@
 """Documents and chunks: reading and writing them."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
 
 from pymongo import UpdateOne
@@ -53,7 +54,6 @@ from rag_context.stores.mongodb.index_state import MongoChange, MongoIndexState,
 from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.mongo import COMPONENT, Mongo
 from rag_context.stores.mongodb.revisions import Revisions
-from rag_context.stores.search_statistics import RetrievalCounts
 
 ADOPT = "`rag-context adopt` takes them over"
 
@@ -72,7 +72,6 @@ class MongoDocuments(MongoRegistry):
         super().__init__(mongo, state)
         self._indexes = indexes
         self._revisions = revisions
-        self._retrievals = RetrievalCounts(self._add_retrievals)
 
     @property
     def version(self) -> int:
@@ -198,10 +197,17 @@ class MongoDocuments(MongoRegistry):
         return Retrievals(counted.get("queryCount", 0), counted.get("lastRetrieved"))
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
-        self._retrievals.record(document_ids, at)
-
-    async def close(self) -> None:
-        await self._retrievals.close()
+        # Of statistics a lost one does no harm: the primary alone acknowledges them.
+        lazily = self._written.with_options(write_concern=WriteConcern(w=1))
+        updates = [
+            UpdateOne(
+                {"_id": key_of(id_), **OURS},
+                {"$inc": {"retrievalStats.queryCount": count}, "$max": {"retrievalStats.lastRetrieved": at}},
+            )
+            for id_, count in Counter(document_ids).items()
+        ]
+        async with self._mongo.writing.reached():
+            await lazily.bulk_write(updates, ordered=False)
 
     async def counts(self) -> Counts:
         """How much the index holds; vectors are counted from the chunks of indexed documents."""
@@ -338,19 +344,6 @@ class MongoDocuments(MongoRegistry):
             return False
         change.marked(before, status)
         return True
-
-    async def _add_retrievals(self, counts: Mapping[str, tuple[int, datetime]]) -> None:
-        # Of statistics a lost one does no harm: the primary alone acknowledges them.
-        lazily = self._written.with_options(write_concern=WriteConcern(w=1))
-        updates = [
-            UpdateOne(
-                {"_id": key_of(id_), **OURS},
-                {"$inc": {"retrievalStats.queryCount": count}, "$max": {"retrievalStats.lastRetrieved": last}},
-            )
-            for id_, (count, last) in counts.items()
-        ]
-        async with self._mongo.writing.reached():
-            await lazily.bulk_write(updates, ordered=False)
 
 
 async def _repeated(work: Callable[[], Awaitable[Entry | None]]) -> Entry | None:

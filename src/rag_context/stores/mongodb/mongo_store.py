@@ -83,7 +83,6 @@ async def open_mongodb(
         # The rounds first: they would create indexes and remove leftovers over connections that are being closed.
         await ended(rounds)
         await state.close()
-        await document_store.close()
         await indexes.close()
         await mongo.close()
 

@@ -26,7 +26,6 @@ from rag_context.stores.postgres.rows import (
     reference_from,
 )
 from rag_context.stores.postgres.state import FIRST_ROWS, IndexState, PostgresChange, model_of, try_read, try_write
-from rag_context.stores.search_statistics import RetrievalCounts
 from rag_context.stores.sql_documents import DocumentTables, Parameters, SqlDocuments
 
 T = TypeVar("T")
@@ -47,9 +46,6 @@ class PostgresDocuments(SqlDocuments):
         self._database = database
         self._state = state
         self._tables = PostgresTables(database)
-        self._retrievals = RetrievalCounts(
-            lambda counts: database.write(lambda connection: writer.add_retrievals(connection, counts))
-        )
         self._computing = Computing()
 
     @property
@@ -73,10 +69,7 @@ class PostgresDocuments(SqlDocuments):
         return found
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
-        self._retrievals.record(document_ids, at)
-
-    async def close(self) -> None:
-        await self._retrievals.close()
+        await self._database.write(lambda connection: writer.add_retrievals(connection, document_ids, at))
 
     async def counts(self) -> Counts:
         seen = await self._state.refresh()

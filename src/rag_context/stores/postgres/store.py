@@ -105,7 +105,6 @@ async def open_postgres(
     finally:
         await ended(rounds)
         await maintenance.close()
-        await documents.close()
         await claims.close()
         await database.close()
 

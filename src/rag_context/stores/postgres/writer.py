@@ -1,6 +1,7 @@
 """The statements of writes. Each function runs inside one transaction, beside other writers."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import cache
 from itertools import islice
@@ -256,18 +257,18 @@ async def take_turns(connection: Connection, document_ids: Iterable[str]) -> Non
     await connection.execute(_ALL_WRITERS, sorted({stored(id_) for id_ in document_ids if id_}))
 
 
-async def add_retrievals(connection: Connection, counts: Mapping[str, tuple[int, datetime]]) -> None:
-    rows = sorted(
-        (stored(id_), count, microseconds(last)) for id_, (count, last) in counts.items()
-    )  # in order: no deadlocks
+async def add_retrievals(connection: Connection, document_ids: Iterable[str], at: datetime) -> None:
+    counts = sorted(Counter(map(stored, document_ids)).items())  # in order: no deadlocks
     await connection.execute(
         """INSERT INTO rag_context.retrievals
-           SELECT d.id, n.count, n.last FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS n (id, count, last)
+           SELECT d.id, n.count, $3::bigint FROM unnest($1::text[], $2::bigint[]) AS n (id, count)
            JOIN rag_context.documents AS d ON d.id = n.id COLLATE "C" ORDER BY d.id
            ON CONFLICT (document) DO UPDATE
            SET query_count = retrievals.query_count + excluded.query_count,
                last_retrieved = greatest(retrievals.last_retrieved, excluded.last_retrieved)""",
-        *([row[column] for row in rows] for column in range(3)),
+        [id_ for id_, _ in counts],
+        [count for _, count in counts],
+        microseconds(at),
     )
 
 

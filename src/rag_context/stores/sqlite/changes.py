@@ -2,7 +2,8 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import cache
 
@@ -112,13 +113,13 @@ def forget_tenants(connection: sqlite3.Connection) -> None:
     )
 
 
-def add_retrievals(counts: Mapping[str, tuple[int, datetime]], connection: sqlite3.Connection) -> None:
+def add_retrievals(document_ids: Iterable[str], at: datetime, connection: sqlite3.Connection) -> None:
     connection.executemany(
         """INSERT INTO retrievals SELECT key, ?, ? FROM documents WHERE id = ?
            ON CONFLICT (document) DO UPDATE
            SET query_count = query_count + excluded.query_count,
                last_retrieved = max(last_retrieved, excluded.last_retrieved)""",
-        [(count, microseconds(last), document_id) for document_id, (count, last) in counts.items()],
+        [(count, microseconds(at), document_id) for document_id, count in Counter(document_ids).items()],
     )
 
 

@@ -13,7 +13,6 @@ from rag_context.domain.search import Filter, Neighbours
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.ports.writing import Version
 from rag_context.resilience.admission import Computing
-from rag_context.stores.search_statistics import RetrievalCounts
 from rag_context.stores.sql_documents import DocumentTables, SqlDocuments
 from rag_context.stores.sql_journal import completed
 from rag_context.stores.sqlite import changes, document_rows, journal, vector_models
@@ -36,7 +35,6 @@ class SqliteDocuments(SqlDocuments):
     def __init__(self, database: Database, memory: IndexInMemory) -> None:
         self._database = database
         self._memory = memory
-        self._retrievals = RetrievalCounts(lambda counts: database.write(partial(changes.add_retrievals, counts)))
         self._computing = Computing()
 
     @property
@@ -53,10 +51,7 @@ class SqliteDocuments(SqlDocuments):
         return await self._database.read(lambda connection: completed(work(document_rows.SqliteTables(connection))))
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
-        self._retrievals.record(document_ids, at)
-
-    async def close(self) -> None:
-        await self._retrievals.close()
+        await self._database.write(partial(changes.add_retrievals, document_ids, at))
 
     @reading
     def missing_vectors(self, connection: sqlite3.Connection, where: Filter) -> Missing:

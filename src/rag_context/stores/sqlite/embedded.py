@@ -99,7 +99,6 @@ async def open_database(
         )
     finally:
         await discarded.close()
-        await documents.close()
         await database.close()
 
 
@@ -114,7 +113,6 @@ async def open_documents(path: Path, *, erase_after_s: float = ERASE_AFTER_S) ->
         database.check_pages(CHECK_EVERY_S)
         yield SqliteDocumentBackend(documents, SqliteDocumentWriter(database), texts, SqliteMetrics(database))
     finally:
-        await documents.close()
         await database.close()
 
 
