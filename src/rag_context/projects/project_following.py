@@ -6,7 +6,7 @@ The index of each folder is kept up to date: it is synchronised once, then after
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -53,21 +53,17 @@ OnReport: TypeAlias = Callable[[sync.SyncReport], None]
 """Called with the report of a synchronisation that changed something."""
 
 
+@dataclass(eq=False)
 class FolderFollower:
     """Keeps the index of one folder up to date until `stop`, or until `should_continue` returns False before a read."""
 
-    def __init__(
-        self,
-        synchroniser: sync.Synchroniser,
-        *,
-        on_report: OnReport,
-        should_continue: Callable[[], Awaitable[bool]],
-        watch: Watch = watch,
-    ) -> None:
-        self._synchroniser = synchroniser
-        self._on_report = on_report
-        self._should_continue = should_continue
-        self._watch = watch
+    synchroniser: sync.Synchroniser
+    _: KW_ONLY
+    on_report: OnReport
+    should_continue: Callable[[], Awaitable[bool]]
+    watch: Watch = watch
+
+    def __post_init__(self) -> None:
         self._stop = asyncio.Event()
         self._problem = asyncio.Event()
         self.first: asyncio.Future[sync.SyncReport] = asyncio.get_running_loop().create_future()
@@ -88,20 +84,20 @@ class FolderFollower:
                 self.first.cancel()
 
     async def _watch_changes(self, progress: sync.Progress) -> None:
-        root = self._synchroniser.folder.root
+        root = self.synchroniser.folder.root
         try:
             # The watch begins before the first comparison, so that no change during it is missed.
-            async for paths in self._watch(root, stop=self._stop):
-                if not await self._should_continue():
+            async for paths in self.watch(root, stop=self._stop):
+                if not await self.should_continue():
                     return
                 if self.first.done():
-                    await self._run_once(partial(self._synchroniser.follow, paths))
+                    await self._run_once(partial(self.synchroniser.follow, paths))
                 else:
-                    await self._run_once(partial(self._synchroniser.reconcile, progress))
+                    await self._run_once(partial(self.synchroniser.reconcile, progress))
         except ConfigurationError as error:
             logger.warning("changes of project documents are not detected until the next activation: %s", error)
             if not self.first.done():
-                await self._run_once(partial(self._synchroniser.reconcile, progress))
+                await self._run_once(partial(self.synchroniser.reconcile, progress))
             await self._stop.wait()
 
     async def _run_once(self, work: Callable[[], Awaitable[sync.SyncReport]]) -> None:
@@ -116,7 +112,7 @@ class FolderFollower:
         if report.incomplete:
             self._problem.set()
         if report.changed:
-            self._on_report(report)
+            self.on_report(report)
         if not self.first.done():
             self.first.set_result(report)
 
@@ -126,10 +122,10 @@ class FolderFollower:
         while True:
             await self._problem.wait()
             await asyncio.sleep(delay_s)
-            if not await self._should_continue():
+            if not await self.should_continue():
                 return
             self._problem.clear()  # before the attempt, which sets it again if files are left
-            await self._run_once(self._synchroniser.reconcile)
+            await self._run_once(self.synchroniser.reconcile)
             delay_s = min(2 * delay_s, LAST_RETRY_S) if self._problem.is_set() else FIRST_RETRY_S
 
 
@@ -167,6 +163,7 @@ class FollowState:
         return not self.waiting
 
 
+@dataclass(eq=False)
 class ProjectFollower:
     """Follows one project from `start` to `stop`, reusing the vectors of `related_tenants`.
 
@@ -174,22 +171,18 @@ class ProjectFollower:
     configuration, a schema or an ignore file.
     """
 
-    def __init__(
-        self,
-        activation: Activation,
-        dependencies: FollowerDependencies,
-        *,
-        related_tenants: Sequence[Tenant],
-        changed: Callable[["ProjectFollower"], None],
-    ) -> None:
-        self.activation = activation
-        self._related_tenants = related_tenants
-        self._dependencies = dependencies
-        self._changed = changed
+    activation: Activation
+    dependencies: FollowerDependencies
+    _: KW_ONLY
+    related_tenants: Sequence[Tenant]
+    changed: Callable[["ProjectFollower"], None]
+
+    def __post_init__(self) -> None:
         self.has_left_branch = False
         self._was_recorded = False
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        activation = self.activation
         self.documents = self._synchroniser(activation.tenant, activation.docs_root, sync.is_document)
         self._followers = [self._follower(self.documents)]
         external = activation.config.external
@@ -231,11 +224,11 @@ class ProjectFollower:
             await asyncio.gather(*map(ended, late))
 
     def _synchroniser(self, tenant: Tenant, root: Path, scope: sync.SyncScope) -> sync.Synchroniser:
-        tools = self._dependencies
+        tools = self.dependencies
         # A synchroniser uses the last few of these. Clones and branches in the same folder come last, because they have
         # more files in common with this one than other repositories of the same name.
-        same_name = [each for each in self._related_tenants if each.project == tenant.project]
-        same_root = [each for each in self._related_tenants if each.path_hash == tenant.path_hash]
+        same_name = [each for each in self.related_tenants if each.project == tenant.project]
+        same_root = [each for each in self.related_tenants if each.path_hash == tenant.path_hash]
         related_tenants = tuple(dict.fromkeys([*(each for each in same_name if each not in same_root), *same_root]))
         return sync.Synchroniser(
             DocsFolder(tenant, root, self.activation.doc_types),
@@ -248,7 +241,7 @@ class ProjectFollower:
 
     def _follower(self, synchroniser: sync.Synchroniser) -> FolderFollower:
         return FolderFollower(
-            synchroniser, on_report=self._note, should_continue=self.is_current, watch=self._dependencies.watch
+            synchroniser, on_report=self._note, should_continue=self.is_current, watch=self.dependencies.watch
         )
 
     def _note_first(self, first: "asyncio.Future[sync.SyncReport]") -> None:
@@ -268,14 +261,14 @@ class ProjectFollower:
     async def is_deleted(self) -> bool:
         """Whether another process deleted the project: an earlier call found it recorded, and it no longer is."""
         # Not recorded yet is not deleted: the record is written only after the first synchronisation.
-        is_recorded = await self._dependencies.is_recorded(self.activation.tenant)
+        is_recorded = await self.dependencies.is_recorded(self.activation.tenant)
         self._was_recorded = self._was_recorded or is_recorded is True
         return self._was_recorded and is_recorded is False
 
     async def is_current(self) -> bool:
         """Whether the project is not deleted and its branch is checked out; waits for a checkout to finish."""
         if await self.is_deleted():
-            self._changed(self)
+            self.changed(self)
             return False
         if self.activation.branch_is_given:
             return True
@@ -289,7 +282,7 @@ class ProjectFollower:
         # Both folders and the watch of HEAD arrive here; the first one reports it.
         if not self.has_left_branch:
             self.has_left_branch = True
-            self._changed(self)
+            self.changed(self)
         return False
 
     async def _watch_branch(self) -> None:
@@ -298,7 +291,7 @@ class ProjectFollower:
         if not head.is_file():
             return
         try:
-            async for _ in self._dependencies.watch(head, stop=self._stop):
+            async for _ in self.dependencies.watch(head, stop=self._stop):
                 if not await self.is_current():
                     return
         except ConfigurationError as error:
@@ -312,7 +305,7 @@ class ProjectFollower:
             now = await asyncio.to_thread(_stamps, files)
             if now != seen or await self.is_deleted():
                 seen = now
-                self._changed(self)
+                self.changed(self)
 
     def _run(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work, name=f"follow {self.activation.tenant.project}")

@@ -221,12 +221,7 @@ class MongoIndexState:
         """Set fields of the record if it is as `where` says; returns whether it was. Raises: BackendError."""
         update = {"$set": fields, **({"$inc": increments} if increments else {})}
         async with self._writing.reached():
-            entry = await self._records.find_one_and_update(
-                {"_id": _ID, **where}, update, return_document=ReturnDocument.AFTER
-            )
-        if entry is not None:
-            self._publish(entry)
-        return entry is not None
+            return await self._update(where, update)
 
     async def count_by_tenant(self) -> dict[str, Totals]:
         group = {
@@ -336,14 +331,16 @@ class MongoIndexState:
                 # Only at zero: what another process is about to add makes the record again.
                 await self._records.delete_one({"_id": id_, **dict.fromkeys(_growth(NOTHING), 0)})
         growth = {**_growth(change.delta), **(_EPOCH if change.is_of_all else {})}
-        entry = await self._records.find_one_and_update(
-            {"_id": _ID},
-            {"$inc": {**growth, "version": 1, "turnover": change.turnover}},
-            return_document=ReturnDocument.AFTER,
-        )
+        await self._update({}, {"$inc": {**growth, "version": 1, "turnover": change.turnover}})
         change.complete = True
+
+    async def _update(self, where: Entry, update: Entry) -> bool:
+        """Update the record of the index, if it is as in `where`, and show the new one."""
+        changed = {"_id": _ID, **where}
+        entry = await self._records.find_one_and_update(changed, update, return_document=ReturnDocument.AFTER)
         if entry is not None:
             self._publish(entry)
+        return entry is not None
 
     async def _add_to_tenant(self, id_: str, growth: Entry) -> None:
         for _ in range(_ATTEMPTS):

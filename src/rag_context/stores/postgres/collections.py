@@ -18,7 +18,7 @@ from rag_context.ports import provider
 from rag_context.stores.engines import DiscardedRows, check_dimension, metadata_text, timed_health, unknown_collection
 from rag_context.stores.postgres import collection_entries
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase
-from rag_context.stores.postgres.writer import SCHEMA
+from rag_context.stores.postgres.writer import copy_rows
 from rag_context.stores.sql_documents import Parameters
 from rag_context.stores.tokens import distinct
 
@@ -117,12 +117,8 @@ class PostgresCollections:
                 return
             check_dimension(name, record.collection.dimension, vectors.shape[1])
             replaced = await collection_entries.remove_entries(connection, record.key, [row[0] for row in rows])
-            await connection.copy_records_to_table(
-                "entries",
-                schema_name=SCHEMA,
-                columns=collection_entries.ENTRY_COLUMNS,
-                records=[(record.key, *row) for row in rows],
-            )
+            keyed = [(record.key, *row) for row in rows]
+            await copy_rows(connection, "entries", collection_entries.ENTRY_COLUMNS, keyed)
             await connection.execute(
                 "UPDATE rag_context.collections SET dimension = $2, entries = entries + $3 WHERE key = $1",
                 record.key,

@@ -4,7 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.errors import BackendError
@@ -20,7 +20,7 @@ from rag_context.stores.postgres.state import (
     fingerprint_of,
     model_of,
 )
-from rag_context.stores.postgres.writer import SCHEMA, VECTOR_FIELDS
+from rag_context.stores.postgres.writer import SCHEMA, VECTOR_FIELDS, copy_rows
 
 TOUCH_S = 1.0
 """How often a run records its progress."""
@@ -46,18 +46,16 @@ WHERE n.nspname = 'rag_context' AND c.relkind = 'r' AND c.relname ~ '^vectors_[0
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class PostgresRebuilder:
     """`VectorRebuilder` within one database; `build_index` makes the index over the vectors of a generation."""
 
-    def __init__(
-        self, database: PostgresDatabase, state: IndexState, build_index: Callable[[int], Awaitable[object]]
-    ) -> None:
-        self._database = database
-        self._state = state
-        self._build_index = build_index
+    database: PostgresDatabase
+    state: IndexState
+    build_index: Callable[[int], Awaitable[object]]
 
     async def under_way(self) -> Rebuild | None:
-        seen = await self._state.refresh()
+        seen = await self.state.refresh()
         model = model_of(seen.next_model)
         return None if model is None else Rebuild(model, seen.next_touched or 0.0)
 
@@ -77,15 +75,15 @@ class PostgresRebuilder:
             return True
 
         # Alone: of two servers that begin at once, the second one sees the run of the first.
-        has_begun = await self._state.change_alone(begun)
-        await self._state.refresh()
-        await drop_unused(self._database)
+        has_begun = await self.state.change_alone(begun)
+        await self.state.refresh()
+        await drop_unused(self.database)
         return has_begun
 
     async def missing(self, after: str, limit: int) -> list[str]:
         seen = await self._require_run(None)
         is_missing = _MISSING_VECTORS.format(generation=seen.next_generation)
-        rows = await self._database.fetch(
+        rows = await self.database.fetch(
             f"SELECT d.id FROM rag_context.documents AS d WHERE d.id > $1 AND {is_missing} ORDER BY d.id LIMIT $2",  # noqa: S608
             stored(after),
             limit,
@@ -95,7 +93,7 @@ class PostgresRebuilder:
     async def remaining(self) -> int:
         seen = await self._require_run(None)
         is_missing = _MISSING_VECTORS.format(generation=seen.next_generation)
-        row = await self._database.fetchrow(f"SELECT count(*) FROM rag_context.documents AS d WHERE {is_missing}")  # noqa: S608
+        row = await self.database.fetchrow(f"SELECT count(*) FROM rag_context.documents AS d WHERE {is_missing}")  # noqa: S608
         return 0 if row is None else int(row[0])
 
     async def add(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str) -> bool:
@@ -115,23 +113,21 @@ class PostgresRebuilder:
             keys = [key for (key,) in rows]
             table = f"vectors_{generation}"
             await connection.execute(f"DELETE FROM {SCHEMA}.{table} WHERE chunk = ANY ($1)", keys)  # noqa: S608
-            await connection.copy_records_to_table(
-                table, schema_name=SCHEMA, columns=VECTOR_FIELDS, records=zip(keys, vectors, strict=True)
-            )
+            await copy_rows(connection, table, VECTOR_FIELDS, zip(keys, vectors, strict=True))
             now = time.time()
             await connection.execute(
                 "UPDATE rag_context.state SET next_touched = $1 WHERE next_touched < $2", now, now - TOUCH_S
             )
             return True
 
-        return await self._state.change(added)
+        return await self.state.change(added)
 
     async def switch(self, made_by: str, without: Collection[str]) -> bool:
         """The index over the new vectors is made before."""
         seen = await self._require_run(made_by)
         if seen.next_generation is not None:
             # Before the switch, which would leave searches without an index while it is built.
-            await self._build_index(seen.next_generation)
+            await self.build_index(seen.next_generation)
 
         async def switched(connection: Connection, change: PostgresChange) -> bool:
             generation = await _run_of(connection, made_by)
@@ -149,9 +145,9 @@ class PostgresRebuilder:
             change.of().vectors += await _difference(connection, change.generation, generation)
             return True
 
-        is_switched = await self._state.change_alone(switched)
+        is_switched = await self.state.change_alone(switched)
         if is_switched:
-            await drop_unused(self._database)
+            await drop_unused(self.database)
         return is_switched
 
     async def abandon(self) -> None:
@@ -159,13 +155,13 @@ class PostgresRebuilder:
             change.is_empty = True
             await connection.execute(_NO_RUN)
 
-        await self._state.change_alone(abandoned)
-        await self._state.refresh()
-        await drop_unused(self._database)
+        await self.state.change_alone(abandoned)
+        await self.state.refresh()
+        await drop_unused(self.database)
 
     async def _require_run(self, made_by: str | None) -> PostgresSnapshot:
         """The state while a run, of the model `made_by` if one is given, is under way. Raises: BackendRejectedError."""
-        seen = await self._state.refresh()
+        seen = await self.state.refresh()
         recorded = fingerprint_of(seen.next_model)
         if recorded is None or made_by not in (None, recorded):
             raise no_rebuild(COMPONENT)

@@ -152,9 +152,7 @@ async def write_new_recorded(
         tenant = await writer.tenant_key(connection, document.tenant)
         moves = moves_text([Move(None, location_of(document))])
         rows.append((microseconds(cause.at), stored(cause.by), Action.INDEX.value, tenant, moves))
-    await connection.copy_records_to_table(
-        "journal", schema_name=writer.SCHEMA, columns=("at", "actor", "action", "tenant", "moves"), records=rows
-    )
+    await writer.copy_rows(connection, "journal", ("at", "actor", "action", "tenant", "moves"), rows)
     return ids
 
 

@@ -11,7 +11,7 @@ from rag_context.stores import search_statistics
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase
 from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.rows import read_row, read_value, stored_value
-from rag_context.stores.postgres.writer import SCHEMA
+from rag_context.stores.postgres.writer import SCHEMA, copy_rows
 
 _PRUNING = 0x7261675F_00000004
 """Key of the advisory lock under which old records are deleted."""
@@ -59,7 +59,7 @@ class PostgresMetrics:
             ):
                 records = [tuple(map(stored_value, row)) for row in rows]
                 if records:
-                    await connection.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=records)
+                    await copy_rows(connection, table, columns, records)
 
         if searches or errors:
             await self._database.write(appended, Plan.EITHER)

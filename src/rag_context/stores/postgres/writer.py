@@ -89,7 +89,13 @@ class ChunkRows:
             (f"vectors_{self._change.generation}", VECTOR_FIELDS, self._vectors),
         ):
             if rows:
-                await connection.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=rows)
+                await copy_rows(connection, table, columns, rows)
+
+
+async def copy_rows(
+    connection: Connection, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+) -> None:
+    await connection.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=rows)
 
 
 async def write_document(
@@ -160,12 +166,7 @@ async def write_new(
         made: Sequence[Vector | None] = [None] * len(chunks) if vectors is None else list(vectors)
         own = list(islice(keys, len(chunks)))
         chunk_rows.add(document, tenant, sequence, zip(own, chunks, terms, made, strict=True))
-    await connection.copy_records_to_table(
-        "documents",
-        schema_name=SCHEMA,
-        columns=list(document_rows[0]),
-        records=[tuple(row.values()) for row in document_rows],
-    )
+    await copy_rows(connection, "documents", tuple(document_rows[0]), [tuple(row.values()) for row in document_rows])
     await chunk_rows.copy(connection)
     for (document, _, vectors), _ in new:
         difference = change.of(tenants[document.tenant])
@@ -224,12 +225,7 @@ async def attach_vectors(
     )
     difference = change.of(row["tenant"])
     difference.vectors -= len(removed)
-    await connection.copy_records_to_table(
-        f"vectors_{change.generation}",
-        schema_name=SCHEMA,
-        columns=VECTOR_FIELDS,
-        records=zip(keys, vectors, strict=True),
-    )
+    await copy_rows(connection, f"vectors_{change.generation}", VECTOR_FIELDS, zip(keys, vectors, strict=True))
     difference.vectors += len(keys)
     await connection.execute("UPDATE rag_context.documents SET status = 'indexed' WHERE id = $1", stored(document_id))
     difference.pending -= 1
