@@ -120,7 +120,7 @@ check: lint types ## Everything that needs no running code: format, lint, layers
 
 # One process compiles what several would compile at once, while mypy leaves a core free.
 collect: $(STAMP) ## Import all tests, so that processes of tests find them compiled
-	$(VENV)/bin/pytest --collect-only -qq $(NOT_IN_MAIN) >/dev/null
+	$(VENV)/bin/pytest --collect-only -qq $(NOT_IN_MAIN) >$(VENV)/collected || { cat $(VENV)/collected; exit 1; }
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff format --check .
