@@ -85,9 +85,8 @@ def backends(folder: Path) -> Iterator[Backends]:
 
 def _embedder(folder: Path) -> ServerProcess:
     port = free_port()
-    command = [COMMAND, "serve", "--port", str(port), "--data-dir", str(folder / "embedder")]
-    two = environment(RAG_CONTEXT_EMBEDDER__WORKERS="2")
-    return ServerProcess(command, port, folder / "embedder.log", lambda: _is_ok(port, "/v1/models"), two)
+    command = [COMMAND, "embed-server", "--port", str(port), "--workers", "2"]
+    return ServerProcess(command, port, folder / "embedder.log", lambda: _is_ok(port, "/v1/models"), environment())
 
 
 def _vectors(folder: Path) -> ServerProcess:

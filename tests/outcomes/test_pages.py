@@ -24,7 +24,7 @@ from tests.servers.process import HOST
 from tests.servers.redis import redis_server
 
 TIMEOUT_S = 300.0
-RUNS_UNTIL_STOPPED = re.compile(r"\brag-context (serve|watch)\b")
+RUNS_UNTIL_STOPPED = re.compile(r"\brag-context (serve|watch|embed-server)\b")
 COMMAND_LINE = re.compile(
     r"(?:[$#] )?(?:[A-Z_]+=\S+ )*"
     r"(?:rag-context|make|pip|python3?|\.venv/\S+|curl|docker|kubectl|helm|psql|pg_\w+|sqlite3) "

@@ -29,6 +29,7 @@ _COMMANDS = {
     "install": "install:install",
     "uninstall": "install:uninstall",
     "serve": "serve:serve",
+    "embed-server": "serve:embed_server",
     "index": "index_files:index",
     "watch": "index_files:watch",
     "import-history": "history_commands:import_history",
@@ -70,7 +71,7 @@ _COMMANDS = {
 }
 """The module and the function, or the group, of each command, in the order of `--help`."""
 
-_SERVING = ("serve", "mcp")
+_SERVING = ("serve", "embed-server", "mcp")
 """Commands that keep others waiting while they pause. In the rest garbage collection is left alone: Ctrl-C during one
 would be raised in the callback of the collector, and be lost there."""
 

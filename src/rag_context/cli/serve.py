@@ -1,4 +1,4 @@
-"""`serve`: the index over HTTP, until it is stopped."""
+"""`serve` and `embed-server`: the index over HTTP, and the bundled model over HTTP, until they are stopped."""
 
 import os
 import socket
@@ -26,7 +26,7 @@ from rag_context.server.options import HashedKey, ServerOptions, TrustedIssuer, 
 from rag_context.server.running import bind, bound_address
 from rag_context.server.running import run as run_loop
 from rag_context.server.supervisor import ServerWorkerFailedError, WorkerSlot, supervising
-from rag_context.settings import Settings
+from rag_context.settings import EmbedderSettings, Settings
 from rag_context.settings.keys import location_of
 from rag_context.settings.sections import OAuthSettings
 
@@ -202,3 +202,50 @@ def _issuer(oauth: OAuthSettings) -> TrustedIssuer | None:
             "Access tokens need both oauth.issuer, the authorisation server, and oauth.resource, the address of /mcp"
         )
     return TrustedIssuer(oauth.issuer, oauth.resource, oauth.jwks_url)
+
+
+BODY_BYTES = 16 << 20
+"""Largest body of a request: as many texts as the API takes in one call, each of the model's window."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedServerOptions(ConfigOptions):
+    host: str | None = option(None, "Address to listen on (server.host).", metavar="ADDRESS")
+    port: int = option(8080, "Port; 0 selects a free one.", metavar="PORT", min=0, max=65535)
+    workers: int | None = option(None, "Texts embedded at once (embedder.workers).", metavar="N")
+    api_key: str | None = option(None, "Key that clients must send (server.api_key).", metavar="KEY")
+    log_level: str | None = option(None, "debug, info, warning or error (log.level).", metavar="LEVEL")
+
+
+@with_options
+def embed_server(options: EmbedServerOptions) -> ExitCode:
+    """Serve the bundled embedding model by itself, with OpenAI's API, until SIGTERM or Ctrl-C.
+
+    Several servers can share one such model, and so can any OpenAI client. No index is opened. Set the key in
+    the environment (RAG_CONTEXT_API_KEY): other users of the machine can see what is on the command line.
+    """
+    flags = {
+        "server.host": options.host,
+        "server.api_key": options.api_key,
+        "embedder.workers": options.workers,
+        "log.level": options.log_level,
+    }
+    settings = options.load(flags).settings
+    configure_logging(settings.log.level, settings.log.format)
+    http = replace(server_options(settings), port=options.port, body_bytes=BODY_BYTES)
+    with closing(bind(http)) as listener:
+        http = replace(http, port=listener.getsockname()[1])
+        bundled = settings.model_copy(update={"embedder": EmbedderSettings(workers=settings.embedder.workers)})
+        run_loop(_serve_embeddings(bundled, http, listener))
+    return ExitCode.OK
+
+
+async def _serve_embeddings(settings: Settings, options: ServerOptions, listener: socket.socket) -> None:
+    from rag_context.server.embedding_routes import EmbeddingApp  # noqa: PLC0415
+    from rag_context.server.running import serve as serve_app  # noqa: PLC0415
+    from rag_context.wiring.model_adapters import open_embedder  # noqa: PLC0415
+
+    url = server_url(options.host, options.port)
+    async with open_embedder(settings) as embedder:
+        Console().note((f"rag-context {__version__}", "bold"), f" embeds at {url}/v1/embeddings. Ctrl-C stops it.")
+        await serve_app(EmbeddingApp(embedder, options), [listener], options)

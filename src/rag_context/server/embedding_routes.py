@@ -1,24 +1,46 @@
-"""`/v1/embeddings` and `/v1/models`, for clients that speak OpenAI's API, such as the embedders of other servers."""
+"""`/v1/embeddings` and `/v1/models`, for clients that speak OpenAI's API: in every server, and in one of their own."""
 
 import asyncio
 import base64
+from collections.abc import Sequence
+from typing import Protocol
 
-from starlette.routing import Route
-from starlette.types import Receive, Scope
+import numpy as np
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
 
+from rag_context._version import __version__
 from rag_context.api.embeddings import Embedding, EmbeddingsRequest, EmbeddingsResponse, Model, ModelsResponse, Usage
+from rag_context.api.maintenance import BareHealth
 from rag_context.api.parsing import ErrorCode, read_json
-from rag_context.domain.vectors import Matrix, Vector
-from rag_context.memory.service import Service
-from rag_context.ports.models import Tokenizer
+from rag_context.domain.documents import Status
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
+from rag_context.ports.models import Embedder, Tokenizer
+from rag_context.resilience.component_checks import HealthMonitor
+from rag_context.resilience.dependency import Dependency
 from rag_context.server import requests
+from rag_context.server.middleware import guarded
+from rag_context.server.options import ServerOptions
 
 NAME_CHARS = 128
 """Of a name that is not known, so much is repeated."""
 
 
+class EmbeddingService(Protocol):
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        """Embed texts as they are: `(n, dim) float32`. Raises: BackendError."""
+        ...
+
+    def model(self) -> EmbeddingModel:
+        """The model in use. Raises: BackendError while it is not known."""
+        ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+
 class EmbeddingHandlers:
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: EmbeddingService) -> None:
         self._service = service
 
     def routes(self) -> list[Route]:
@@ -74,3 +96,60 @@ def _numbers(vector: Vector) -> list[float]:
 
 def _base64(vector: Vector) -> str:
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+SLICE = 32
+"""Texts of a long list that are queued at a time, so that no client keeps the others waiting."""
+
+
+class OneModelService:
+    """An `EmbeddingService` over an embedder whose model wants no prefixes.
+
+    A text that comes alone is a query and goes ahead of those that come in lists.
+    """
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        if len(texts) == 1:
+            return (await self._embedder.embed_query(texts[0]))[np.newaxis]
+        parts = [
+            await self._embedder.embed_documents(texts[start : start + SLICE]) for start in range(0, len(texts), SLICE)
+        ]
+        return np.concatenate(parts)
+
+    def model(self) -> EmbeddingModel:
+        return self._embedder.model
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._embedder.tokenizer
+
+
+class EmbeddingApp:
+    def __init__(self, embedder: Embedder, options: ServerOptions) -> None:
+        self._health = HealthMonitor((("embedding model", Dependency("embedder", embedder.ping)),))
+        gets: dict[str, requests.Handler] = {"/health": self._healthy, "/live": self._live, "/ready": self._ready}
+        routes = EmbeddingHandlers(OneModelService(embedder)).routes()
+        routes += [Route(path, requests.Endpoint(handle), methods=["GET"]) for path, handle in gets.items()]
+        self._stack = guarded(Router(routes, redirect_slashes=False), options)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = self  # which lets the router raise what it does not know, for `guarded` to answer
+        await self._stack(scope, receive, send)
+
+    async def _healthy(self, _scope: Scope, _receive: Receive) -> requests.Reply:
+        return requests.Reply(BareHealth(healthy=await self._works()).to_json())
+
+    async def _live(self, _scope: Scope, _receive: Receive) -> requests.Reply:
+        return requests.Reply.json({"status": "ok", "version": __version__})
+
+    async def _ready(self, _scope: Scope, _receive: Receive) -> requests.Reply:
+        if not await self._works():
+            raise requests.RequestRejectedError(503, "Not ready yet", retry_after_s=1)
+        return requests.Reply.json({"status": "ready"})
+
+    async def _works(self) -> bool:
+        (finding,) = await self._health.examine()
+        return finding.status is Status.HEALTHY

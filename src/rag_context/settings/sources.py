@@ -27,6 +27,8 @@ FLAGS: Mapping[str, str] = {
     "server.host": "--host",
     "server.port": "--port",
     "server.workers": "--workers",
+    "server.api_key": "--api-key",
+    "embedder.workers": "--workers",
     "log.level": "--log-level",
     "history.headless": "--headless",
     "history.subagents": "--subagents",
