@@ -3,7 +3,7 @@
 The libraries are no dependencies, so the command brings them:
 
     .venv/bin/uv run --no-project --python .venv/bin/python --with pebble --with ijson \
-        --with-editable . scripts/compare_libraries.py pool json
+        --with 'ddsketch[serialization]' --with-editable . scripts/compare_libraries.py pool json sketch
 
 Peak memory is that of Python's own allocations, by tracemalloc, in a run apart from the one that is timed.
 docs/design/dependencies.md says what came out and what was decided.
@@ -13,6 +13,7 @@ import importlib
 import io
 import json
 import multiprocessing
+import random
 import sys
 import time
 import tracemalloc
@@ -21,14 +22,21 @@ from concurrent.futures import TimeoutError as TooLongError
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from rag_context.domain.reports import Sums
 from rag_context.files.formats.converter import Converter
 from rag_context.files.formats.exchange import Extracted, Format
 from rag_context.files.formats.json_stream import elements
 from rag_context.files.formats.worker import extract
 from rag_context.resilience.confinement import ProcessLimits, confine
+from rag_context.stores.sqlite.search_rollups import BINS, bins_of, latencies_of, packed_bins, unpacked
 
 CONVERSATIONS = 3000
 RUNAWAY_S = 2.0
+LATENCIES = 200_000
+SLOTS = 30 * 24 * 6
+"""Ten minutes each: a month."""
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -176,6 +184,46 @@ def json_stream() -> None:
             print(f"{name}: {what}: {taken} elements, {ending}")
 
 
+# ddsketch, for latencies
+
+
+def sketch() -> None:
+    """Ours and ddsketch: adding latencies, adding up the slots of a month, taking away what is deleted."""
+    ddsketch = importlib.import_module("ddsketch")
+    proto = importlib.import_module("ddsketch.pb.proto").DDSketchProto
+    chance = random.Random(7)
+    values = [chance.lognormvariate(2.5, 0.6) for _ in range(LATENCIES)]
+    exact = float(np.percentile(values, 95, method="inverted_cdf"))
+    slot = values[:200]
+
+    ours = unpacked([packed_bins(np.bincount(bins_of(values), minlength=BINS))])
+    row("ours: add 200 000 latencies", timed(lambda: np.bincount(bins_of(values), minlength=BINS)))
+    stored = packed_bins(np.bincount(bins_of(slot), minlength=BINS))
+    row("ours: add up a month of slots", timed(lambda: unpacked([stored] * SLOTS)))
+    row("ours: a slot of 200 latencies, stored", len(stored), "bytes")
+    print(f"ours: p95 off by {abs(Sums(latencies=latencies_of(ours)).percentile(95) / exact - 1):.4%}")
+
+    def filled(latencies: list[float]) -> Any:
+        made = ddsketch.DDSketch(0.0095)
+        for value in latencies:
+            made.add(value)
+        return made
+
+    def month() -> None:
+        whole = ddsketch.DDSketch(0.0095)
+        for _ in range(SLOTS):
+            whole.merge(proto.from_proto(type(message).FromString(blob)))
+
+    theirs = filled(values)
+    row("ddsketch: add 200 000 latencies", timed(lambda: filled(values)))
+    message = proto.to_proto(filled(slot))
+    blob = message.SerializeToString()
+    row("ddsketch: add up a month of slots", timed(month))
+    row("ddsketch: a slot of 200 latencies, stored", len(blob), "bytes")
+    print(f"ddsketch: p95 off by {abs(theirs.get_quantile_value(0.95) / exact - 1):.4%}")
+    print(f"ddsketch: can take away: {hasattr(theirs, 'remove') or hasattr(theirs, 'subtract')}")
+
+
 def row(what: str, value: float, unit: str = "s") -> None:
     """Print a figure."""
     print(f"{what}: {value:.4g} {unit}", flush=True)
@@ -183,7 +231,7 @@ def row(what: str, value: float, unit: str = "s") -> None:
 
 def main() -> None:
     """Run the comparisons that are named, or all."""
-    known = {"pool": pool, "json": json_stream}
+    known = {"pool": pool, "json": json_stream, "sketch": sketch}
     for name in sys.argv[1:] or known:
         print(f"== {name}")
         known[name]()

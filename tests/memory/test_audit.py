@@ -123,6 +123,8 @@ CASES: Sequence[tuple[str, set[IssueKind], str]] = (
     ("a wrong length", {IssueKind.STALE_TERMS, IssueKind.WRONG_COUNTERS}, "UPDATE chunks SET length = 1 WHERE key = 1"),
     ("another category", {IssueKind.CHANGED_CONTENT}, "UPDATE documents SET category = 'x'"),
     ("no terms", {IssueKind.STALE_TERMS}, "UPDATE passages SET terms = x''"),
+    ("forgotten sums", {IssueKind.STATISTICS}, "DELETE FROM search_sums"),
+    ("a search too many", {IssueKind.STATISTICS}, "UPDATE search_tallies SET queries = 9 WHERE kind = 'level'"),
     ("lost content", {IssueKind.LOST_CONTENT}, "DELETE FROM contents WHERE document = 1"),
     (
         "changed content",

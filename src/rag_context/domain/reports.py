@@ -254,6 +254,7 @@ class IssueKind(StrEnum):
     NO_MODEL = "no-model"
     STALE_TERMS = "stale-terms"
     TEXT_INDEX = "text-index"
+    STATISTICS = "statistics"
 
 
 COUNTERS = ("documents", "pending", "chunks", "vectors", "terms")

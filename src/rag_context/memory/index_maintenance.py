@@ -69,6 +69,7 @@ ISSUE_TYPES: Mapping[IssueKind, IssueType] = {
     ),
     IssueKind.STALE_TERMS: IssueType("passages with terms of another text analyser", "analyses them again"),
     IssueKind.TEXT_INDEX: IssueType("terms for which the text index is wrong", "builds the text index again"),
+    IssueKind.STATISTICS: IssueType("statistics that differ from the records of searches", "sums them up again"),
 }
 
 

@@ -20,7 +20,7 @@ from rag_context.stores.sqlite.integrity import SqliteAuditor
 from rag_context.stores.sqlite.journal import SqliteJournalDatabase
 from rag_context.stores.sqlite.mark import IndexSize
 from rag_context.stores.sqlite.memory.following import IndexInMemory, SqliteCandidates, SqliteTexts, SqliteVectors
-from rag_context.stores.sqlite.metrics import SqliteMetrics
+from rag_context.stores.sqlite.search_rollups import SqliteMetrics
 from rag_context.stores.sqlite.split import SqliteDocumentWriter, SqliteSplitDocuments, SqliteVectorBackend
 from rag_context.stores.sqlite.vector_models import SqliteRebuilder
 

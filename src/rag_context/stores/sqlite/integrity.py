@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from rag_context.domain.documents import EPOCH, Chunk, Counts, Span
+from rag_context.domain.documents import EPOCH, Chunk, Counts, Span, moment
 from rag_context.domain.reports import COMPARED, COUNTERS, Findings, IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.text import terms
 from rag_context.domain.vectors import EmbeddingModel
@@ -23,6 +23,7 @@ from rag_context.stores.sqlite.changes import note_change_of_all
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.document_rows import SqliteTables, lenient
 from rag_context.stores.sqlite.memory.terms import packed
+from rag_context.stores.sqlite.search_rollups import SLOT_US, sum_up_again
 from rag_context.stores.sqlite.vector_models import forget_vectors, read_model
 
 _BATCH = 1024
@@ -90,6 +91,7 @@ def examine(check: DocumentCheck, thoroughness: Thoroughness, connection: sqlite
     with lenient(connection):
         compared = _check_terms(step, connection, found)
     _check_vectors(connection, found)
+    _check_rollups(connection, found)
     return found.report(counts, compared)
 
 
@@ -190,6 +192,17 @@ def _check_vectors(connection: sqlite3.Connection, found: Findings) -> None:
         found.add(IssueKind.NO_MODEL, f"{vectors} vectors")
 
 
+def _check_rollups(connection: sqlite3.Connection, found: Findings) -> None:
+    counted = dict(connection.execute("SELECT timestamp / ? AS slot, count(*) FROM searches GROUP BY slot", (SLOT_US,)))
+    totals = dict(connection.execute("SELECT slot, queries FROM search_sums"))
+    tallied = dict(
+        connection.execute("SELECT slot, sum(queries) FROM search_tallies WHERE kind = 'level' GROUP BY slot")
+    )
+    for slot in sorted(counted.keys() | totals.keys() | tallied.keys()):
+        if not counted.get(slot) == totals.get(slot) == tallied.get(slot):
+            found.add(IssueKind.STATISTICS, moment(slot * SLOT_US).isoformat())
+
+
 class SqliteAuditor:
     """`IndexAuditor` over the embedded file."""
 
@@ -286,4 +299,5 @@ _REPAIRS: dict[IssueKind, Callable[[sqlite3.Connection], object]] = {
     IssueKind.NO_MODEL: forget_vectors,
     IssueKind.BAD_VECTORS: drop_bad_vectors,
     IssueKind.MISSING_VECTORS: await_vectors,
+    IssueKind.STATISTICS: sum_up_again,
 }

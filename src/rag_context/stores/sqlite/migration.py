@@ -15,6 +15,7 @@ from rag_context.stores.sql_upgrades import fill_event_times, find_origins
 from rag_context.stores.sqlite.document_rows import SqliteTables, lenient
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy
 from rag_context.stores.sqlite.memory.terms import packed
+from rag_context.stores.sqlite.search_rollups import sum_up_again
 
 APPLICATION_ID = 0x52414743
 """`RAGC`, in the header of every file of ours."""
@@ -22,7 +23,7 @@ APPLICATION_ID = 0x52414743
 PAGE_BYTES = 8192
 """Five vectors of 384 floats to a page; the usual 4096 would hold two and waste a quarter."""
 
-PACKED, TIMED, ORIGINS = 6, 7, 11
+SUMMED, PACKED, TIMED, ORIGINS = 2, 6, 7, 11
 """Versions from which files have what their predecessors get here."""
 
 TIMEOUT_S = 4.0
@@ -68,6 +69,8 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
         for script in _migrations()[version:]:
             for statement in _statements(script):
                 connection.execute(statement)
+        if 0 < version < SUMMED:
+            sum_up_again(connection)
         with lenient(connection):
             if 0 < version < TIMED:
                 completed(fill_event_times(SqliteTables(connection)))

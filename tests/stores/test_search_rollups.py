@@ -1,4 +1,4 @@
-"""Sums of many searches say what the records say: counts exactly, percentiles within 1 %."""
+"""The sums of every ten minutes say what the records say: counts exactly, percentiles within 1 %."""
 
 import math
 import random
@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.domain import reports
 from rag_context.domain.documents import microseconds
 from rag_context.domain.reports import SearchRecord, SearchSummary
 from rag_context.stores.sqlite.embedded import SqliteStore, open_database
+from rag_context.stores.sqlite.search_rollups import SqliteMetrics
 from tests.stores.builders import NOON, minutes
 from tests.stores.older_files import older_file
 from tests.stores.test_metrics_store import nearest_rank, record
@@ -63,16 +63,10 @@ def check(summary: SearchSummary, searches: Sequence[SearchRecord], since: datet
 @given(
     searches=searches_of_hours, buckets=st.integers(1, 9), shift_s=st.integers(0, 599), pruned_s=st.integers(0, 9000)
 )
-async def test_sums_match_the_records_also_after_pruning(
-    store: SqliteStore,
-    searches: list[SearchRecord],
-    buckets: int,
-    shift_s: int,
-    pruned_s: int,
-    monkeypatch: pytest.MonkeyPatch,
+async def test_rollups_match_the_records_also_after_pruning(
+    store: SqliteStore, searches: list[SearchRecord], buckets: int, shift_s: int, pruned_s: int
 ) -> None:
-    monkeypatch.setattr(reports, "EXACT_RECORDS", 0)
-    metrics = store.metrics
+    metrics = SqliteMetrics(store.database, exact_rows=0)
     await metrics.prune(NOON + 2 * SPAN)
     await metrics.append(searches[::2], [])
     await metrics.append(searches[1::2], [])
@@ -82,6 +76,15 @@ async def test_sums_match_the_records_also_after_pruning(
     kept = [each for each in searches if each.timestamp >= limit]
     assert await metrics.prune(limit) == len(searches) - len(kept)
     check(await metrics.summarise(since, until, buckets), kept, since, until)
+
+
+async def test_sums_of_a_version_that_counted_every_search_of_level_2_are_no_reason_to_fail(store: SqliteStore) -> None:
+    searches = [record(NOON + minutes(number), level=2, vector_ms=1.0) for number in range(9)]
+    await store.metrics.append(searches, [])
+    await store.database.write(lambda connection: connection.execute("UPDATE search_sums SET fallbacks = queries"))
+    await store.metrics.prune(NOON + minutes(5))
+    summary = await SqliteMetrics(store.database, exact_rows=0).summarise(NOON, NOON + minutes(10), 1)
+    assert (summary.queries, summary.fallback_rate, summary.vectors_incomplete) == (4, 1.0, 0)
 
 
 async def test_few_searches_are_summed_up_exactly_and_many_within_one_percent(store: SqliteStore) -> None:
@@ -98,18 +101,28 @@ async def test_few_searches_are_summed_up_exactly_and_many_within_one_percent(st
     assert math.isclose(close.p99_ms, nearest_rank([*latencies, 5.0, 5.0], 99), rel_tol=0.01)
 
 
-async def test_an_older_file_loses_its_sums_and_keeps_its_records(path: Path) -> None:
-    with older_file(path, version=14) as connection:
-        connection.execute("INSERT INTO search_sums VALUES (1, 9, 90.0, 0, 0, x'')")
-        connection.execute(
-            """INSERT INTO searches (timestamp, request_id, query, results_count, latency_ms, level, cache_hit, agent)
-               VALUES (?, 'id', 'query', 1, 5.0, 1, 0, 'a')""",
-            (microseconds(NOON),),
+async def test_a_file_without_rollups_gets_them_when_it_is_opened(path: Path) -> None:
+    searches = [record(NOON + minutes(number), float(number + 1)) for number in range(60)]
+    with older_file(path, version=1) as connection:
+        connection.executemany(
+            """INSERT INTO searches
+               (timestamp, request_id, query, results_count, latency_ms, level, cache_hit, agent, game)
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            [
+                (
+                    microseconds(each.timestamp),
+                    each.request_id,
+                    each.query,
+                    each.results_count,
+                    each.latency_ms,
+                    each.level,
+                    each.cache_hit,
+                    each.agent,
+                    each.game,
+                )
+                for each in searches
+            ],
         )
     async with open_database(path) as store:
-        summary = await store.metrics.summarise(NOON, NOON + minutes(60), 3)
-        tables = await store.database.read(
-            lambda connection: connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'search%'").fetchall()
-        )
-    assert (summary.queries, summary.p99_ms) == (1, 5.0)
-    assert sorted(tables) == [("searches",), ("searches_by_time",)]
+        summary = await SqliteMetrics(store.database, exact_rows=0).summarise(NOON, NOON + minutes(60), 3)
+    check(summary, searches, NOON, NOON + minutes(60))
