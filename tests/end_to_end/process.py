@@ -21,6 +21,9 @@ TIMEOUT_S = 120.0
 """Only a failure takes so long. On two cores beside twenty busy processes, servers took 12 s to over 30 s to start."""
 
 
+PATIENT = {"RAG_CONTEXT_SEARCH__DEADLINE_MS": "10000"}
+"""For servers whose answers are to be complete, however busy the machine is."""
+
 OTHERS = ("RAG_", "MCP_", "LOG_LEVEL", "COVERAGE_", "DATABASE_URL", "POSTGRES_URL", "OTEL_")
 
 

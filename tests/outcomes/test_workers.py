@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp import Client
 from rag_context.server.options import hash_key
 from tests.end_to_end.loaded import Program
-from tests.end_to_end.process import COMMAND, TIMEOUT_S, Served, command, environment, served, wait_until
+from tests.end_to_end.process import COMMAND, PATIENT, TIMEOUT_S, Served, command, environment, served, wait_until
 from tests.outcomes.repositories import Repository, repository
 
 BOTH = (1, 2)
@@ -112,7 +112,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
         )
     )
     shop = repository(folder, "shop", orders="# Orders\n\nAn order is paid before it is packed.\n")
-    with served(folder / "data", "--workers", "2", "--config", str(config)) as server:
+    with served(folder / "data", "--workers", "2", "--config", str(config), **PATIENT) as server:
         workers = Workers(server, shop, folder / "data.log")
         workers.wait_healthy()
         yield workers
@@ -167,10 +167,11 @@ def test_clients_that_connect_at_once_are_divided_evenly(workers: Workers) -> No
 def test_clients_that_keep_their_connections_are_divided_when_a_worker_comes_back(workers: Workers) -> None:
     with ExitStack() as stack:
         os.kill(workers.pids()[2], signal.SIGKILL)
+        # Before that is known, it may be given a connection, which is reset.
+        wait_until(lambda: workers.log.read_text().count("worker 2 ended with status -9") == 1)
         clients = [stack.enter_context(httpx2.Client(base_url=workers.server.url, timeout=TIMEOUT_S)) for _ in range(8)]
         for client in clients:
             assert client.get("/live").status_code == 200
-        wait_until(lambda: workers.log.read_text().count("worker 2 ended with status -9") == 1)
         workers.wait_healthy()
 
         def ask_all() -> dict[int, float]:
@@ -402,7 +403,7 @@ def test_a_signal_stops_all_workers_after_the_requests_that_run(tmp_path: Path, 
         server.wait_ready()
         pids = _children(server.process.pid)
         assert len(pids) == 2
-        big = " ".join(f"Sentence {number} of a long document." for number in range(2000))
+        big = " ".join(f"Sentence {number} of a long document." for number in range(1000))
         receipts: list[int] = []
 
         def index(number: int) -> None:
