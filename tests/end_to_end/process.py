@@ -22,7 +22,7 @@ TIMEOUT_S = 120.0
 
 
 PATIENT = {"RAG_CONTEXT_SEARCH__DEADLINE_MS": "10000"}
-"""For servers whose answers are to be complete, however busy the machine is."""
+"""Of servers in tests: answers are complete however busy the machine is. Tests that assert on time take it away."""
 
 OTHERS = ("RAG_", "MCP_", "LOG_LEVEL", "COVERAGE_", "DATABASE_URL", "POSTGRES_URL", "OTEL_")
 
@@ -122,7 +122,7 @@ def served(data_dir: Path, *arguments: str, **extra: str) -> Iterator[Served]:
             [COMMAND, "serve", "--port", "0", "--data-dir", str(data_dir), *arguments],
             stdout=subprocess.DEVNULL,
             stderr=log,
-            env=environment(**extra),
+            env=environment(**{**PATIENT, **extra}),
         )
     try:
         wait_until(lambda: _announced(data_dir, process.pid) or process.poll() is not None)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.process import PATIENT, command, served, wait_until
+from tests.end_to_end.process import command, served, wait_until
 
 RETRY = "# Retries\n\nMongoDB connections use retry logic with exponential backoff, five times at most.\n"
 JACKPOT = "# Jackpots\n\nFireKirin pays the grand jackpot at five hundred dollars.\n"
@@ -54,7 +54,7 @@ def test_index_and_search_through_a_server(tmp_path: Path, folder: Path) -> None
 
 
 def test_the_port_opens_before_the_model_is_there_and_every_answer_is_labelled(tmp_path: Path) -> None:
-    with served(tmp_path / "data", **PATIENT) as server:
+    with served(tmp_path / "data") as server:
         receipt = server.index(RETRY)
         assert receipt["success"]
         answer = server.search("mongodb retry logic")

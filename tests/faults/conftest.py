@@ -4,7 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.end_to_end.process import PATIENT
 from tests.faults.harness import RELAXED_DEADLINE, FaultHarness, harness
+
+PATIENT.clear()
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp import Client
 from rag_context.server.options import hash_key
 from tests.end_to_end.loaded import Program
-from tests.end_to_end.process import COMMAND, PATIENT, TIMEOUT_S, Served, command, environment, served, wait_until
+from tests.end_to_end.process import COMMAND, TIMEOUT_S, Served, command, environment, served, wait_until
 from tests.outcomes.repositories import Repository, repository
 
 BOTH = (1, 2)
@@ -112,7 +112,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
         )
     )
     shop = repository(folder, "shop", orders="# Orders\n\nAn order is paid before it is packed.\n")
-    with served(folder / "data", "--workers", "2", "--config", str(config), **PATIENT) as server:
+    with served(folder / "data", "--workers", "2", "--config", str(config)) as server:
         workers = Workers(server, shop, folder / "data.log")
         workers.wait_healthy()
         yield workers

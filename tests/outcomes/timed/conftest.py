@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.end_to_end.process import served
+from tests.end_to_end.process import PATIENT, served
 from tests.outcomes.clients import ask_together
 from tests.outcomes.large_index import LargeIndex, fill
 
 CHUNKS = 1000
+
+PATIENT.clear()
 
 
 @pytest.fixture(scope="module")
