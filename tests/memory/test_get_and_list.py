@@ -19,7 +19,7 @@ from rag_context.domain.search import Filter
 from rag_context.errors import BackendUnavailableError, InvalidInputError, NotFoundError
 from rag_context.memory.facets import FacetCounts
 from rag_context.memory.service import Service
-from rag_context.testing import Fault
+from rag_context.testing import Fault, FrozenClock
 from tests.memory.harness import ServiceHarness
 
 
@@ -214,3 +214,15 @@ async def test_many_documents_are_counted_again_behind_the_answer(harness: Servi
     assert (await counts.of(Filter())).total == 2
     await harness.index("Three.", source="three")
     assert [(await counts.of(Filter())).total for _ in range(2)] == [2, 3]
+
+
+async def test_counts_of_many_documents_are_as_old_as_they_may_be(harness: ServiceHarness) -> None:
+    clock = FrozenClock()
+    counts = FacetCounts(harness.store, at_once=1, clock=clock)
+    await harness.index("One.", source="one")
+    await harness.index("Two.", source="two")
+    assert (await counts.of(Filter(), age_s=60.0)).total == 2
+    await harness.index("Three.", source="three")
+    assert [(await counts.of(Filter(), age_s=60.0)).total for _ in range(3)] == [2, 2, 2]
+    clock.advance(60.0)
+    assert [(await counts.of(Filter(), age_s=60.0)).total for _ in range(2)] == [2, 3]

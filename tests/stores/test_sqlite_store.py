@@ -1,6 +1,7 @@
 """What the embedded store promises beyond its ports."""
 
 import asyncio
+import re
 import sqlite3
 import threading
 import time
@@ -18,6 +19,7 @@ from rag_context.domain.reports import IssueKind, Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendStartingError
 from rag_context.ports.writing import Version
+from rag_context.stores.sql_journal import DROP_REASONS
 from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS, delete_document, forget_old_deletions
 from rag_context.stores.sqlite.database import READERS, Database
 from rag_context.stores.sqlite.database_file import checked_file
@@ -43,6 +45,16 @@ async def test_everything_is_there_after_closing_and_opening_again(path: Path) -
         assert ids(await store.texts.search("fox", limit=1, where=Filter())) == chunk_ids
         assert await store.documents.pending(5) == [document("later").id]
         assert store.documents.version >= version
+
+
+async def test_dropping_reasons_reads_the_entries_that_have_one(path: Path) -> None:
+    """Each replaced and deleted document does it: with the index by tenant it would read the whole journal."""
+    statement = re.sub(r"\$(\d)", r"?\1", DROP_REASONS.format(schema=""))
+    async with open_database(path) as opened:
+        plan = await opened.database.read(
+            lambda connection: connection.execute(f"EXPLAIN QUERY PLAN {statement}", ("", "", "", "hash")).fetchall()
+        )
+    assert "journal_with_reason" in plan[0][3]
 
 
 async def test_the_first_search_waits_for_the_vectors_to_load(path: Path) -> None:

@@ -75,7 +75,10 @@ class StatsResponse(wire.WireResponse):
     indexed: Annotated[TimeSpan | None, about("When the documents were indexed")] = None
     passages_by_origin: Annotated[
         dict[str, int] | None,
-        about("Passages of the agents' own memory by whose words they are, the most trusted first"),
+        about(
+            "Passages of the agents' own memory by whose words they are, the most trusted first; of many documents at "
+            "most a minute old, and absent until they are counted"
+        ),
     ] = None
     total_queries: wire.Count
     avg_latency: wire.Milliseconds

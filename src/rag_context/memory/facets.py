@@ -6,8 +6,9 @@ Documents that changed since are counted again behind the answer: it is at most 
 """
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -25,26 +26,48 @@ AT_ONCE_DOCUMENTS = 5_000
 """So many documents are counted in a few milliseconds: the answer waits for them, and is never behind."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Counting:
+    state: TenantState
+    began: float
+    task: "asyncio.Task[Facets]"
+
+    @property
+    def has_failed(self) -> bool:
+        return self.task.done() and (self.task.cancelled() or self.task.exception() is not None)
+
+
 class FacetCounts:
     """The counts of the latest filters."""
 
-    def __init__(self, documents: DocumentStore, at_once: int = AT_ONCE_DOCUMENTS) -> None:
+    def __init__(
+        self, documents: DocumentStore, at_once: int = AT_ONCE_DOCUMENTS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._documents = documents
         self._at_once = at_once
-        self._counts: LRUCache[Filter, tuple[TenantState, asyncio.Task[Facets]]] = LRUCache(KEPT)
+        self._clock = clock
+        self._counts: LRUCache[Filter, _Counting] = LRUCache(KEPT)
 
-    async def of(self, where: Filter) -> Facets:
-        """The counts of what a filter lets through. Raises: BackendError."""
+    async def of(self, where: Filter, *, age_s: float = 0.0) -> Facets:
+        """The counts of what a filter lets through; of many documents they may be `age_s` seconds old.
+
+        Raises: BackendError.
+        """
         state = await self._documents.tenant_state(where.tenant)
         known = self._counts.get(where)
-        if known is not None and known[1].done() and known[1].exception() is not None:
-            known = None
-        if known is not None and known[0] == state:
-            return await asyncio.shield(known[1])
+        if known is None or known.has_failed:
+            return await asyncio.shield(self._begin(where, state))
+        is_large, now = state.documents > self._at_once, self._clock()
+        # Of many, one count at a time: whoever looks every second would begin the next before the last has ended.
+        if known.state == state or (is_large and (not known.task.done() or now - known.began < age_s)):
+            return await asyncio.shield(known.task)
+        counting = self._begin(where, state)
+        return await asyncio.shield(known.task if is_large else counting)
+
+    def _begin(self, where: Filter, state: TenantState) -> "asyncio.Task[Facets]":
         counting = asyncio.create_task(self._count(where), name="count documents")
-        self._counts[where] = (state, counting)
-        is_behind = known is not None and state.documents > self._at_once
-        return await asyncio.shield(known[1] if known is not None and is_behind else counting)
+        self._counts[where] = _Counting(state, self._clock(), counting)
+        return counting
 
     async def _count(self, where: Filter) -> Facets:
         groups, origins = await self._documents.groups(where), await self._documents.origins(where)

@@ -304,7 +304,7 @@ def stats_response(
     summary: SearchSummary,
     documents: int,
     periods: Periods | None,
-    origins: Mapping[str, int],
+    origins: Mapping[str, int] | None,
     embedding_cache: tuple[int, int],
     recent: Sequence[SearchRecord] | None,
 ) -> StatsResponse:
@@ -313,7 +313,7 @@ def stats_response(
         total_documents=documents,
         occurred=_span(periods.occurred) if periods is not None else None,
         indexed=_span(periods.indexed) if periods is not None else None,
-        passages_by_origin=dict(origins),
+        passages_by_origin=None if origins is None else dict(origins),
         total_queries=summary.queries,
         avg_latency=round(summary.average_ms, 3),
         p95_latency=round(summary.p95_ms, 3),

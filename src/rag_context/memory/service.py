@@ -74,6 +74,8 @@ BOUND_SERVICES = 256
 
 COUNT_TIMEOUT_S = 2.0
 STATS_TIMEOUT_S = 10.0
+ORIGINS_AGE_S, ORIGINS_S = 60.0, 0.5
+"""How old counts of origins may be, and how long statistics wait for them: all passages are read for them."""
 
 _ALL = timedelta(days=1)
 """Of all records none is later than this from now, by the clock of any server."""
@@ -455,9 +457,16 @@ class Service:
         with deadline.applied():
             counts = await self._documents_past_breaker.counts()
             periods = await self._documents_past_breaker.periods()
-            origins = (await self._queries.facets.of(Filter())).origins
         cache = self._dependencies.embedding_cache()
-        return mappers.stats_response(summary, counts.documents, periods, origins, cache, recent)
+        return mappers.stats_response(summary, counts.documents, periods, await self._origins(), cache, recent)
+
+    async def _origins(self) -> Mapping[str, int] | None:
+        """Passages by origin; None while they are being counted, or where they cannot be."""
+        try:
+            facets = await asyncio.wait_for(self._queries.facets.of(Filter(), age_s=ORIGINS_AGE_S), ORIGINS_S)
+        except (TimeoutError, BackendError):
+            return None
+        return facets.origins
 
     @performs(memory.CLEAR_QUERIES)
     async def clear_queries(self, request: maintenance.ClearQueriesRequest) -> maintenance.ClearQueriesResponse:
