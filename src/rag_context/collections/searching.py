@@ -254,7 +254,7 @@ class Conversations:
         failures = [answer for answer in answers if isinstance(answer, errors.RagContextError)]
         if failures and len(failures) == len(distinct):
             raise failures[0]
-        found: list[ConverseResult] = []
+        found: list[tuple[float, ConverseResult]] = []
         omitted: list[OmittedCollection] = []
         for ref, answer in zip(distinct, answers, strict=True):
             placed: dict[str, Any] = {"collection": ref.name, "connection": ref.connection}
@@ -263,10 +263,11 @@ class Conversations:
                 continue
             for hit in answer:
                 fields = {name: getattr(hit.entry, name) for name in ("id", "text", "metadata")}
-                found.append(ConverseResult.model_construct(**placed, **fields, score=clipped(hit.cosine)))
-        found.sort(key=lambda result: -result.score)
+                result = ConverseResult.model_construct(**placed, **fields, score=clipped(hit.cosine))
+                found.append((hit.cosine, result))
+        found.sort(key=lambda each: -each[0])  # scores below 0 are shown as 0
         return ConverseResponse(
-            results=found[:limit],
+            results=[result for _, result in found[:limit]],
             query=query.text,
             strategy=query.strategy.value,
             embeddings=cache.misses,

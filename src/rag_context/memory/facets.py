@@ -58,7 +58,7 @@ class FacetCounts:
         if known is None or known.has_failed:
             return await asyncio.shield(self._begin(where, state))
         is_large, now = state.documents > self._at_once, self._clock()
-        # Of many, one count at a time: whoever looks every second would begin the next before the last has ended.
+        # Of many, one count at a time: calls that come every second would begin the next before the last has ended.
         if known.state == state or (is_large and (not known.task.done() or now - known.began < age_s)):
             return await asyncio.shield(known.task)
         counting = self._begin(where, state)
