@@ -25,10 +25,9 @@ from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendUnavailableError, ConflictError, InvalidInputError
 from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, LabelledQuestion, LabelledText
-from rag_context.evaluation.evidence_report import Grid, percent
 from rag_context.evaluation.measures import estimate
 from rag_context.evaluation.quality import FIRST, MODES, OnProgress, QualityScores, by_grades
-from rag_context.evaluation.report import LEADING, with_interval
+from rag_context.evaluation.report import LEADING, Grid, percent, with_interval
 from rag_context.memory.service import Service
 from rag_context.projects.project_service import ProjectService
 from rag_context.search.query import Level, Mode, Query

@@ -7,9 +7,8 @@ from pathlib import Path
 from benchmarks.interface_quality import InterfaceOutcomes
 from rag_context._version import __version__
 from rag_context.evaluation.evidence_quality import FIRST_SESSIONS, FIRST_SIDES, EvidenceOutcome
-from rag_context.evaluation.evidence_report import evidence_grids
 from rag_context.evaluation.quality import DEEP, FIRST, MODES, QualityOutcome
-from rag_context.evaluation.report import Outcomes, Row, judged_grids, rows_of
+from rag_context.evaluation.report import Grid, Outcomes, Row, evidence_grids, judged_grids, rows_of
 from rag_context.search.query import Mode
 
 _WIDTH = 760
@@ -149,10 +148,10 @@ def page(found: Outcomes, interfaces: InterfaceOutcomes, path: Path) -> str:
             f"![Means by collection and mode]({path.with_suffix('.svg').name})\n",
         ]
         for grid in judged_grids(found.judged):
-            parts += [*grid.markdown(), ""]
+            parts += [*_markdown(grid), ""]
     introductions = [PROJECTS] * bool(interfaces.by_tool) + [COLLECTIONS] * bool(interfaces.in_collections)
     for introduction, grid in zip(introductions, interfaces.grids(), strict=True):
-        parts += [introduction, *grid.markdown(), ""]
+        parts += [introduction, *_markdown(grid), ""]
     if found.with_evidence:
         parts += [SECTION, *evidence_markdown(found.with_evidence), LAYOUT]
     return "\n".join([*parts, MEANING])
@@ -161,7 +160,13 @@ def page(found: Outcomes, interfaces: InterfaceOutcomes, path: Path) -> str:
 def evidence_markdown(outcomes: Sequence[EvidenceOutcome]) -> Iterator[str]:
     """The tables of sets with evidence, each below its title, line by line."""
     for grid in evidence_grids(outcomes):
-        yield from (f"### {grid.title}", "", *grid.markdown(), "")
+        yield from (f"### {grid.title}", "", *_markdown(grid), "")
+
+
+def _markdown(grid: Grid) -> Iterator[str]:
+    """A table without its title, line by line."""
+    for cells in (grid.headings, ["---"] * len(grid.headings), *grid.rows):
+        yield f"| {' | '.join(map(str, cells))} |"
 
 
 def picture(outcomes: Sequence[QualityOutcome]) -> str:

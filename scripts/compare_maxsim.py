@@ -81,7 +81,7 @@ async def measured(dataset: EvidenceSet, folder: Path, settings: Settings) -> Se
     """The questions of a set that something answers, in an index of their own."""
     async with open_measured(settings, folder) as service:
         outcome = await evaluate_evidence(service, dataset, lambda *_: None)
-    return [each for each in outcome.measured if each.recall]
+    return [each for each in outcome.measured if each.by_mode]
 
 
 def main() -> None:
@@ -101,7 +101,7 @@ def main() -> None:
                 }.items()
             )
             figures = [
-                mean(getattr(each, measure)[Mode.HYBRID] for each in rows)
+                mean(each.by_mode[measure][Mode.HYBRID] for each in rows)
                 for measure in ("recall", "ndcg")
                 for rows in (plain, with_maxsim)
             ]

@@ -82,8 +82,8 @@ def replaced(module: Any, name: str, value: object) -> Iterator[None]:
 async def measured(service: Service, dataset: EvidenceSet) -> tuple[float, float]:
     """Mean recall@10 and nDCG@10 of hybrid searches."""
     outcome = await evaluate_evidence(service, dataset, lambda *_: None)
-    answered = [each for each in outcome.measured if each.recall]
-    return mean(each.recall[Mode.HYBRID] for each in answered), mean(each.ndcg[Mode.HYBRID] for each in answered)
+    answered = [each.by_mode for each in outcome.measured if each.by_mode]
+    return mean(each["recall"][Mode.HYBRID] for each in answered), mean(each["ndcg"][Mode.HYBRID] for each in answered)
 
 
 async def by_session(service: Service, dataset: EvidenceSet) -> tuple[float, float]:

@@ -13,9 +13,8 @@ from rich.console import Console
 from rag_context.errors import BackendDataError, BackendUnavailableError, InvalidInputError
 from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, LabelledItem, load_set
 from rag_context.evaluation.evidence_quality import EvidenceOutcome, Measured, Returned, corrected, evaluate_evidence
-from rag_context.evaluation.evidence_report import as_objects, at_limits, figures
 from rag_context.evaluation.quality import MODES
-from rag_context.evaluation.report import Outcomes, as_tables
+from rag_context.evaluation.report import Outcomes, as_object, as_tables, at_limits, figures
 from rag_context.search.query import Mode
 from rag_context.testing import Fault
 from tests.evaluation.collections import write_graded, write_lines, write_spans
@@ -146,11 +145,11 @@ async def test_every_question_is_measured_in_its_project(harness: ServiceHarness
     outcome = await evaluate_evidence(harness.service, evidence_set(tmp_path / "talks"), quiet)
     assert (outcome.dataset, outcome.items, outcome.sessions) == ("talks", 4, 3)
     plain, changed, unanswerable, other = outcome.measured
-    assert set(plain.recall.values()) == set(other.recall.values()) == {1.0}
-    assert (plain.any_session, plain.all_sessions, plain.no_answer) == (True, True, False)
-    assert not changed.correction_first[Mode.TEXT]  # the old message holds more of the question
-    assert (changed.both_sides, plain.both_sides) == (True, None)
-    assert (unanswerable.recall, unanswerable.at_limit, unanswerable.no_answer) == ({}, {}, True)
+    assert set(plain.by_mode["recall"].values()) == set(other.by_mode["recall"].values()) == {1.0}
+    assert plain.shares == {"noAnswer": 0, "standing": 0, "listed": 0, "anySession": 1, "allSessions": 1}
+    assert not changed.by_mode["correctionFirst"][Mode.TEXT]  # the old message holds more of the question
+    assert changed.shares["bothSides"]
+    assert (unanswerable.by_mode, unanswerable.at_limit, unanswerable.shares["noAnswer"]) == ({}, {}, 1)
     text = "[user] Foxes hunt voles."
     assert plain.at_limit[1] == Returned(1, len(harness.fake.tokenizer.offsets(text)))
 
@@ -195,18 +194,13 @@ def test_only_questions_with_an_answer_go_through_the_project_tools() -> None:
 
 def measured(category: str, evidence: int, hybrid: float, found: int, tokens: int, **fields: Any) -> Measured:
     by_mode = dict.fromkeys(MODES, 0.5) | {Mode.HYBRID: hybrid}
-    values: dict[str, Any] = {
-        "question": EvidenceQuestion("q", "?", tuple(map(str, range(evidence))), category=category),
-        "recall": by_mode if evidence else {},
-        "ndcg": by_mode if evidence else {},
-        "correction_first": {},
-        "both_sides": None,
-        "any_session": None,
-        "all_sessions": None,
-        "no_answer": False,
-        "at_limit": dict.fromkeys((1, 3, 5, 10, 20), Returned(found, tokens)) if evidence else {},
-    }
-    return Measured(**{**values, **fields})
+    modes = {"correctionFirst": fields.pop("correctionFirst")} if "correctionFirst" in fields else {}
+    return Measured(
+        EvidenceQuestion("q", "?", tuple(map(str, range(evidence))), category=category),
+        {**({"recall": by_mode, "ndcg": by_mode} if evidence else {}), **modes},
+        {"noAnswer": 0, "standing": 0, "listed": 0, **fields},
+        dict.fromkeys((1, 3, 5, 10, 20), Returned(found, tokens)) if evidence else {},
+    )
 
 
 OUTCOME = EvidenceOutcome(
@@ -214,10 +208,10 @@ OUTCOME = EvidenceOutcome(
     6,
     2,
     (
-        measured("a", 1, 1.0, 1, 30, any_session=True, all_sessions=True),
-        measured("a", 2, 0.5, 1, 50, any_session=True, all_sessions=False, no_answer=True),
-        measured("b", 1, 0.0, 0, 20, correction_first=dict.fromkeys(MODES, False) | {Mode.TEXT: True}, both_sides=True),
-        measured("unanswerable", 0, 0.0, 0, 0, no_answer=True),
+        measured("a", 1, 1.0, 1, 30, anySession=1, allSessions=1),
+        measured("a", 2, 0.5, 1, 50, anySession=1, allSessions=0, noAnswer=1),
+        measured("b", 1, 0.0, 0, 20, correctionFirst=dict.fromkeys(MODES, 0) | {Mode.TEXT: 1}, bothSides=1),
+        measured("unanswerable", 0, 0.0, 0, 0, noAnswer=1),
         measured("unanswerable", 0, 0.0, 0, 0),
     ),
 )
@@ -225,15 +219,19 @@ OUTCOME = EvidenceOutcome(
 
 def test_the_list_of_standing_instructions_has_a_table_of_its_own() -> None:
     rows = (
-        measured("a", 1, 1.0, 1, 30, standing=("0", "9")),
-        measured("a", 1, 1.0, 1, 30, standing=("9",)),
+        measured("a", 1, 1.0, 1, 30, standing=1, listed=2),
+        measured("a", 1, 1.0, 1, 30, standing=0, listed=1),
         measured("b", 1, 1.0, 1, 30),
     )
     outcome = EvidenceOutcome("tiny", 6, 2, rows)
     lines = "\n".join(evidence_markdown([outcome])).partition("### Standing instructions")[2].partition("###")[0]
     assert "| tiny | a | 2 | 50.0% | 1.50 |\n| tiny | all | 3 | 33.3% | 1.00 |" in lines
     assert "| tiny | b |" not in lines
-    assert [each.get("standing") for each in as_objects([outcome])[0]["categories"]] == [0.5, None, 1 / 3]
+    assert [each.get("standing") for each in as_object(Outcomes([], [outcome]))["evidence"][0]["categories"]] == [
+        0.5,
+        None,
+        1 / 3,
+    ]
     assert "### Standing instructions" not in "\n".join(evidence_markdown([OUTCOME]))
 
 
@@ -243,29 +241,28 @@ async def test_what_an_answer_lists_is_measured(harness: ServiceHarness, tmp_pat
     assert isinstance(found, EvidenceSet)
     outcome = await evaluate_evidence(harness.service, found, quiet)
     first, *_, elsewhere = outcome.measured
-    assert (first.standing, elsewhere.standing) == (("rule",), ())
+    assert (first.shares["listed"], elsewhere.shares["listed"]) == (1, 0)
 
 
 def test_figures_are_means_by_category_and_of_all_that_is_answered() -> None:
     by_category = {each.category: each for each in figures(OUTCOME)}
     assert list(by_category) == ["a", "b", "unanswerable", "all"]
     a, b, all_ = by_category["a"], by_category["b"], by_category["all"]
-    assert a.recall is not None
-    assert b.correction_first is not None
-    assert all_.recall is not None
-    assert (a.questions, a.recall[Mode.HYBRID], a.any_session, a.all_sessions, a.no_answer) == (2, 0.75, 1.0, 0.5, 0.5)
-    assert (b.correction_first[Mode.TEXT], b.correction_first[Mode.HYBRID], b.any_session) == (1.0, 0.0, None)
-    assert (all_.questions, all_.recall[Mode.HYBRID]) == (3, 0.5)
-    assert all_.no_answer == pytest.approx(1 / 3)
-    assert (by_category["unanswerable"].recall, by_category["unanswerable"].no_answer) == (None, 0.5)
+    assert (a.questions, a.by_mode["recall"][Mode.HYBRID]) == (2, 0.75)
+    assert a.shares == {"noAnswer": 0.5, "anySession": 1.0, "allSessions": 0.5}
+    first = b.by_mode["correctionFirst"]
+    assert (first[Mode.TEXT], first[Mode.HYBRID], "anySession" in b.shares) == (1.0, 0.0, False)
+    assert (all_.questions, all_.by_mode["recall"][Mode.HYBRID]) == (3, 0.5)
+    assert all_.shares["noAnswer"] == pytest.approx(1 / 3)
+    assert (by_category["unanswerable"].answerable, by_category["unanswerable"].shares) == (False, {"noAnswer": 0.5})
 
 
 def test_evidence_per_1000_tokens_is_of_all_answers_together() -> None:
     (first, *_) = at_limits(OUTCOME)
-    assert (first.limit, first.recall) == (1, 0.5)
-    assert first.any == pytest.approx(2 / 3)
-    assert first.tokens == pytest.approx(100 / 3)
-    assert first.evidence_per_1000_tokens == pytest.approx(20.0)
+    assert (first["limit"], first["recall"]) == (1, 0.5)
+    assert first["any"] == pytest.approx(2 / 3)
+    assert first["tokens"] == pytest.approx(100 / 3)
+    assert first["evidencePer1000Tokens"] == pytest.approx(20.0)
 
 
 def test_the_tables_show_each_figure_once() -> None:
@@ -288,7 +285,7 @@ def test_a_table_without_rows_is_left_out() -> None:
 
 
 def test_programs_get_the_same_figures() -> None:
-    (found,) = json.loads(json.dumps(as_objects([OUTCOME])))
+    (found,) = json.loads(json.dumps(as_object(Outcomes([], [OUTCOME]))))["evidence"]
     assert (found["dataset"], found["items"], found["sessions"]) == ("tiny", 6, 2)
     first, second, unanswerable, _ = found["categories"]
     assert first["recall"] == {"text": 0.5, "vector": 0.5, "hybrid": 0.75}

@@ -9,7 +9,7 @@ from benchmarks.quality_page import page, picture
 from rich.console import Console
 
 from rag_context.evaluation.quality import MODES, QualityOutcome, QualityScores
-from rag_context.evaluation.report import ALL, Outcomes, as_object, as_tables, rows_of
+from rag_context.evaluation.report import MACRO, Outcomes, as_object, as_tables, rows_of
 from rag_context.search.query import Mode
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -29,9 +29,9 @@ def spans() -> QualityOutcome:
 
 def test_the_macro_mean_covers_graded_collections_only() -> None:
     rows = {(row.dataset, row.measure): row for row in rows_of([graded("one", 0.4), graded("two", 0.6), spans()])}
-    assert rows[ALL, "nDCG@10"].estimates[Mode.HYBRID].mean == 0.5
-    assert (ALL, "answer in 1000 tokens") not in rows
-    assert not [row for row in rows_of([graded("one", 0.4), spans()]) if row.dataset == ALL]
+    assert rows[MACRO, "nDCG@10"].estimates[Mode.HYBRID].mean == 0.5
+    assert (MACRO, "answer in 1000 tokens") not in rows
+    assert not [row for row in rows_of([graded("one", 0.4), spans()]) if row.dataset == MACRO]
 
 
 def test_programs_get_every_mean_interval_and_p_value() -> None:

@@ -31,25 +31,20 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One question. The values by mode are None, and those by limit empty, if nothing answers it.
+    """One question, and what was measured of it, by its name in reports; what says nothing of this question is absent.
 
-    `recall` and `ndcg` are of the first ten items; `any_session` and `all_sessions` say whether one, or every, session
-    with evidence is among the first five sessions of a hybrid search (None: there is only one session);
-    `correction_first` whether an item of the evidence stands above all that it corrects and among the first ten, and
-    `both_sides` whether it and what it corrects are among the first five of a hybrid search.
+    `by_mode`: `recall` and `ndcg` are of the first ten items; `correctionFirst` says whether an item of the evidence
+    stands above all that it corrects and among the first ten. `shares` are of a hybrid search: `bothSides` whether it
+    and what it corrects are among the first five items, `anySession` and `allSessions` whether one, or every, session
+    with evidence is among the first five sessions, `noAnswer` whether it was labelled so, `standing` whether the list
+    of standing instructions has some of the evidence, and `listed` how long that list is.
     """
 
     question: EvidenceQuestion
-    recall: dict[Mode, float]
-    ndcg: dict[Mode, float]
-    correction_first: dict[Mode, bool]
-    both_sides: bool | None
-    any_session: bool | None
-    all_sessions: bool | None
-    no_answer: bool
-    at_limit: dict[int, Returned]
-    standing: tuple[str, ...] = ()
-    """The items that a hybrid search lists as standing instructions."""
+    by_mode: Mapping[str, Mapping[Mode, float]]
+    shares: Mapping[str, float]
+    at_limit: Mapping[int, Returned]
+    """By limit; empty if nothing answers the question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,27 +106,29 @@ async def _measure(
     queries = {mode: _query(question, MAX_LIMIT, mode, min_score=0.0) for mode in quality.MODES}
     answers = {mode: await quality.answer_with(service, question.id, query, least) for mode, query in queries.items()}
     rankings = {mode: quality.ranked_documents(answer.results, names) for mode, answer in answers.items()}
+    hybrid = answers[Mode.HYBRID]
+    listed = {names[each.passage.document_id] for each in hybrid.standing}
     grades = dict.fromkeys(question.evidence, 1)
-    distinct = dict.fromkeys(sessions[id_] for id_ in rankings[Mode.HYBRID] if id_ in sessions)
-    first = set(list(distinct)[:FIRST_SESSIONS])
-    expected = {sessions.get(id_, "") for id_ in question.evidence}
-    has_sessions = bool(sessions and expected)
-    nearest = set(rankings[Mode.HYBRID][:FIRST_SIDES])
-    both = not nearest.isdisjoint(question.evidence) and not nearest.isdisjoint(question.outdated)
-    return Measured(
-        question=question,
-        recall={mode: measures.recall(ranking, grades) for mode, ranking in rankings.items()} if grades else {},
-        ndcg={mode: measures.ndcg(ranking, grades) for mode, ranking in rankings.items()} if grades else {},
-        correction_first={mode: corrected(ranking, question) for mode, ranking in rankings.items()}
-        if question.outdated
-        else {},
-        both_sides=both if question.outdated else None,
-        any_session=bool(expected & first) if has_sessions else None,
-        all_sessions=expected <= first if has_sessions else None,
-        no_answer=answers[Mode.HYBRID].unanswerable,
-        at_limit={limit: await _returned(service, question, limit, names) for limit in LIMITS} if grades else {},
-        standing=tuple(names[each.passage.document_id] for each in answers[Mode.HYBRID].standing),
-    )
+    by_mode: dict[str, Mapping[Mode, float]] = {}
+    shares: dict[str, float] = {
+        "noAnswer": hybrid.unanswerable,
+        "standing": not listed.isdisjoint(question.evidence),
+        "listed": len(hybrid.standing),
+    }
+    if grades:
+        by_mode["recall"] = {mode: measures.recall(ranking, grades) for mode, ranking in rankings.items()}
+        by_mode["ndcg"] = {mode: measures.ndcg(ranking, grades) for mode, ranking in rankings.items()}
+    if question.outdated:
+        nearest = set(rankings[Mode.HYBRID][:FIRST_SIDES])
+        by_mode["correctionFirst"] = {mode: corrected(ranking, question) for mode, ranking in rankings.items()}
+        shares["bothSides"] = not (nearest.isdisjoint(question.evidence) or nearest.isdisjoint(question.outdated))
+    if sessions and question.evidence:
+        distinct = dict.fromkeys(sessions[id_] for id_ in rankings[Mode.HYBRID] if id_ in sessions)
+        first = set(list(distinct)[:FIRST_SESSIONS])
+        expected = {sessions.get(id_, "") for id_ in question.evidence}
+        shares |= {"anySession": bool(expected & first), "allSessions": expected <= first}
+    at_limit = {limit: await _returned(service, question, limit, names) for limit in LIMITS} if grades else {}
+    return Measured(question, by_mode, shares, at_limit)
 
 
 def corrected(ranking: Sequence[str], question: EvidenceQuestion) -> bool:
