@@ -3,19 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from uuid import NAMESPACE_URL, uuid5
 
-from rag_context.domain.documents import Chunk, Document, Metadata, Span, chunk_ids
+from rag_context.domain.documents import Chunk, Document, Metadata, Shelf, Span, chunk_ids
+from rag_context.domain.journal import Action, Change, Location, Move
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendUnavailableError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.reconciliation import Reconciler
-from rag_context.ingest.split_stores import TwoStoreWriter
+from rag_context.ingest.split_stores import TwoStoreWriter, journal_over
 from rag_context.ingest.vector_generations import VectorStorage
 from rag_context.memory.bound_embedder import BoundEmbedder
 from rag_context.ports.writing import VectorWriter, Version
@@ -176,6 +177,14 @@ class SplitStores:
             suspect=self.reconciler.suspect,
         )
 
+    async def forget(self, document: Document) -> None:
+        """Move a document to the trash."""
+        assert self.home.journal is not None
+        before = Location(document.id, document.content_hash)
+        move = Move(before, replace(before, id="", shelf=Shelf.TRASH), forgets=True)
+        change = Change(Action.FORGET, document.tenant, [move], "tester", document.timestamp)
+        await journal_over(self.wire.front(self.home.journal), self.writer, "vectors").make(change)
+
     def another(self, schedule: Schedule, letter: str) -> TwoStoreWriter:
         """A writer of another process, whose calls wait for their turn."""
         return TwoStoreWriter(
@@ -255,9 +264,9 @@ class SplitStores:
         hits = await self.home.texts.search(query, limit=50, where=Filter())
         return [hit.chunk.id for hit in hits]
 
-    async def by_vector(self, query: str, *tags: str) -> list[str]:
+    async def by_vector(self, query: str, *tags: str, shelf: Shelf | None = None) -> list[str]:
         vector = await self.fake.embed_query(query)
-        hits = await self.vectors.search(vector, limit=50, where=Filter(tags=tags))
+        hits = await self.vectors.search(vector, limit=50, where=Filter(Filter().tenant.on(shelf), tags=tags))
         return [hit.chunk.id for hit in hits]
 
 
@@ -265,7 +274,9 @@ class SplitStores:
 async def opened(directory: Path) -> AsyncIterator[SplitStores]:
     """Two files in a directory, ready for the fake embedder's vectors."""
     async with open_documents(directory / "documents.db") as home, open_vectors(directory / "vectors.db") as vectors:
-        split = SplitStores(DocumentBackend(home.documents, home.writer, home.texts, home.metrics), vectors)
+        split = SplitStores(
+            DocumentBackend(home.documents, home.writer, home.texts, home.metrics, home.journal), vectors
+        )
         await split.writer.adopt_model(split.fake.model)
         split.wire.mend()
         yield split

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import Counts, Document
+from rag_context.domain.documents import Counts, Document, Shelf
+from rag_context.domain.journal import Action, Revision
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, BackendUnavailableError
 from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore, VectorStore
 from rag_context.ports.writing import DocumentWriter, IndexWriter, ModelRegistry, VectorWriter, Version
@@ -17,6 +18,7 @@ from tests.ingest.split_stores import Schedule, SplitStores, chunks_of, document
 
 OLD = document("a", "The wolf sleeps", "Nobody stirs", tags=("old",))
 NEW = document("a", "Nobody stirs", "The dragon wakes", "It is hungry", tags=("new",))
+OTHER = document("b", "The dragon sleeps")
 
 
 @pytest.fixture
@@ -220,7 +222,7 @@ class TestModels:
         assert await split.vectors.count() == 3
 
 
-STEPS = range(6)
+STEPS = range(9)
 
 
 def before(call: int) -> Callable[[SplitStores], None]:
@@ -276,6 +278,36 @@ class TestFaults:
             assert not acknowledged
             await assert_is_there_whole(split, OLD)
 
+    async def test_during_forgetting(self, split: SplitStores, cut: Callable[[SplitStores], None]) -> None:
+        await split.write(OLD)
+        split.wire.mend()
+        cut(split)
+        acknowledged = await tried(split.forget(OLD))
+        split.restart()
+        is_forgotten = await split.home.documents.stored(OLD.id) is None
+        assert is_forgotten or not acknowledged
+        assert not is_forgotten or await split.by_vector("wolf") == [], "also before anything is repaired"
+        await split.recover()
+        assert len(await split.by_vector("wolf", shelf=Shelf.TRASH)) == (2 if is_forgotten else 0)
+        if not is_forgotten:
+            await assert_is_there_whole(split, OLD)
+        assert not await split.reconciler.compare()
+
+    async def test_during_a_correction(self, split: SplitStores, cut: Callable[[SplitStores], None]) -> None:
+        await split.write(OLD)
+        split.wire.mend()
+        cut(split)
+        acknowledged = await tried(split.writer.write(await correction(split)))
+        split.restart()
+        is_corrected = await split.home.documents.stored(OTHER.id) is not None
+        assert is_corrected or not acknowledged
+        assert not is_corrected or await split.by_vector("wolf sleeps") in ([], ids(OTHER)), "before it is repaired too"
+        await split.recover()
+        await assert_is_there_whole(split, OTHER if is_corrected else OLD)
+        assert sorted(await split.by_vector("wolf", shelf=Shelf.SUPERSEDED)) == (
+            sorted(ids(OLD)) if is_corrected else []
+        )
+
     async def test_during_a_completion(self, split: SplitStores, cut: Callable[[SplitStores], None]) -> None:
         await split.writer.write(Version(OLD, chunks_of(OLD)))
         split.wire.mend()
@@ -285,6 +317,12 @@ class TestFaults:
         assert await split.torn() == []
         await split.recover()
         await assert_is_there_whole(split, OLD)
+
+
+async def correction(split: SplitStores) -> Version:
+    """Another document, which supersedes the old one."""
+    chunks = chunks_of(OTHER)
+    return Version(OTHER, chunks, await split.embedded(chunks), split.maker, Revision(Action.CORRECT, (OLD.id,)))
 
 
 async def tried(work: Awaitable[object]) -> bool:
@@ -363,6 +401,17 @@ class TestRaces:
         await self.race(S=sweeping, A=writing)
         await split.look_again()
         await assert_is_there_whole(split, NEW)
+
+    @pytest.mark.parametrize("order", merges("SS", "CCCCCCCCC"))
+    async def test_a_sweep_never_shows_what_was_corrected_meanwhile(self, split: SplitStores, order: str) -> None:
+        await split.writer.write(Version(OLD, chunks_of(OLD)))
+        self.schedule = Schedule(order)
+        old = await split.embedded(chunks_of(OLD))
+        sweeping = split.another(self.schedule, "S").attach(OLD.id, OLD.content_hash, old, split.maker)
+        await self.race(S=sweeping, C=split.another(self.schedule, "C").write(await correction(split)))
+        await split.look_again()
+        await assert_is_there_whole(split, OTHER)
+        assert sorted(await split.by_vector("wolf", shelf=Shelf.SUPERSEDED)) == sorted(ids(OLD))
 
 
 def test_every_order_of_two_callers_is_tried() -> None:

@@ -10,6 +10,8 @@ QUESTIONS = ("How often is a failed payment retried?", "Which colour do the buoy
 
 def state(server: Served, *, superseded: bool = False) -> str:
     """What the server answers to some questions, and what it lists, to the byte; without what differs by itself."""
+    # Where another store has the vectors, those of what has moved follow in a moment.
+    wait_until(lambda: not server.tool("health", {}).json().get("pendingDocuments"))
     answers: list[Any] = []
     for question in QUESTIONS:
         answer = _in_full(server, question, includeSuperseded=superseded)

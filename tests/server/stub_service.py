@@ -291,7 +291,14 @@ class StubService:
     async def forget(self, request: changes.ForgetRequest) -> changes.ForgetResponse:
         await self._behave()
         return changes.ForgetResponse(
-            dry_run=request.dry_run, purged=request.purge, documents=0, passages=0, vectors=0, derived=0, listed=[]
+            dry_run=request.dry_run,
+            purged=request.purge,
+            documents=0,
+            passages=0,
+            vectors=0,
+            derived=0,
+            stores={},
+            listed=[],
         )
 
     @performs(memory.REVIEW)

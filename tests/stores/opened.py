@@ -14,9 +14,9 @@ from uuid import uuid4
 import pytest
 
 from rag_context.ingest.reconciliation import Reconciler
-from rag_context.ingest.split_stores import TwoStoreWriter
+from rag_context.ingest.split_stores import TwoStoreWriter, journal_over
 from rag_context.ports.reading import KeywordIndex, MetricsStore, VectorStore
-from rag_context.ports.writing import VectorRebuilder, VectorWriter, Version
+from rag_context.ports.writing import Journal, VectorRebuilder, VectorWriter, Version
 from rag_context.resilience.dependency import Dependency
 from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.postgres import open_postgres
@@ -75,6 +75,7 @@ class TwoStores:
     texts: KeywordIndex
     metrics: MetricsStore
     rebuilder: VectorRebuilder | None = None
+    journal: Journal | None = None
 
 
 class _Together:
@@ -112,7 +113,7 @@ async def two_stores(
             chosen |= {"chroma_dir": request.getfixturevalue("contract_chroma_folder"), "chroma_collection": name}
     async with open_stores(Settings(data_dir=folder, stores=StoreSettings(**chosen))) as opened:
         whole = cast("Documents", _Together(opened.documents, opened.writer))
-        yield TwoStores(whole, opened.vectors, opened.texts, opened.metrics, opened.rebuilder)
+        yield TwoStores(whole, opened.vectors, opened.texts, opened.metrics, opened.rebuilder, opened.journal)
         await opened.registry.drop_vectors()
 
 
@@ -138,7 +139,9 @@ async def two_files(folder: Path) -> AsyncIterator[TwoStores]:
             vector_store=Dependency("vectors", vectors.ping),
             suspect=Reconciler(home.documents, home.writer, vectors).suspect,
         )
-        yield TwoStores(cast("Documents", _Together(home.documents, writer)), vectors, home.texts, home.metrics)
+        documents = cast("Documents", _Together(home.documents, writer))
+        journal = journal_over(home.journal, writer, "vectors")
+        yield TwoStores(documents, vectors, home.texts, home.metrics, journal=journal)
 
 
 @dataclass

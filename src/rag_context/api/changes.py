@@ -175,6 +175,15 @@ class ForgottenDocument(wire.WireResponse):
     timestamp: wire.IndexedAt
 
 
+class HeldInfo(wire.WireResponse):
+    """What one store has of them."""
+
+    documents: wire.Count
+    passages: wire.Count
+    vectors: wire.Count
+    derived: wire.Count
+
+
 class ForgetResponse(wire.WireResponse):
     """What was forgotten, or would be."""
 
@@ -184,6 +193,9 @@ class ForgetResponse(wire.WireResponse):
     passages: wire.Count
     vectors: wire.Count
     derived: Annotated[wire.Count, about("Rows of tags and statistics")]
+    stores: Annotated[
+        dict[str, HeldInfo], about("The same by store; where vectors have one of their own, it has copies of passages")
+    ]
     listed: Annotated[list[ForgottenDocument], about(f"The first {SHOWN_IDS}, oldest first")]
     id: Annotated[int | None, about("Number of the change in the log, by which it is undone")] = None
     queries: Annotated[wire.Count | None, about("Deleted records of searches")] = None

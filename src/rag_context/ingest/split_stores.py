@@ -6,15 +6,18 @@ after its vectors were acknowledged, and pending before they are touched.
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 from uuid import UUID
 
 from rag_context.domain.documents import Chunk, Document
+from rag_context.domain.journal import Change, Entry, Held, require_locations
 from rag_context.domain.reports import counted
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError, ForeignDataError
+from rag_context.ingest.reconciliation import PAGE
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.vector_checks import require_model, require_shape
-from rag_context.ports.writing import DocumentWriter, ModelRegistry, VectorWriter, Version, written_in_turn
+from rag_context.ports.writing import DocumentWriter, Journal, ModelRegistry, VectorWriter, Version, written_in_turn
 from rag_context.resilience.dependency import Dependency
 
 logger = logging.getLogger(__name__)
@@ -77,8 +80,11 @@ class TwoStoreWriter:
         if vectors is not None:
             require_shape("documents", vectors, len(chunks))
             await self._check_model(version.made_by)
+        superseded = version.revision.supersedes
+        await self.discard_moving(superseded)
         # From here on the document is pending: if the process ends, the background sweep embeds it again.
-        await self._writer.put(document, chunks)
+        await self._writer.put(document, chunks, version.revision)
+        await self.discard_moving(superseded)
         if vectors is None:
             return False
         try:
@@ -128,6 +134,25 @@ class TwoStoreWriter:
             logger.warning("document %s is deleted, but some of its vectors may be left: %s", document_id, error)
         return deleted
 
+    async def discard_moving(self, document_ids: Sequence[str]) -> None:
+        """Delete the vectors of documents that are about to move to another shelf, or have moved.
+
+        Before, so that no search finds them where they were; after, because another process may have completed them in
+        between. They are pending meanwhile: where the process ends, or they do not move, their vectors follow.
+        """
+        for start in range(0, len(document_ids), PAGE):
+            page = document_ids[start : start + PAGE]
+            await self._writer.mark_pending(page)
+            await self._in_background.discard(page)
+            await self._writer.mark_pending(page)
+
+    async def held(self, document_ids: Sequence[str]) -> Held:
+        """What the vector store has of these documents: vectors, each with a copy of its passage."""
+        pages = [document_ids[start : start + PAGE] for start in range(0, len(document_ids), PAGE)]
+        stored = [await self._in_background.stored_vectors(page) for page in pages]
+        count = sum(len(each.chunk_ids) for page in stored for each in page.values())
+        return Held(passages=count, vectors=count)
+
     async def recorded_model(self) -> EmbeddingModel | None:
         return await self._registry.recorded_model()
 
@@ -167,7 +192,9 @@ class TwoStoreWriter:
         """
         await self._put(document, chunks, vectors, store)
         try:
-            indexed = await self._writer.mark_indexed(document.id, document.content_hash, made_by)
+            now = await self._documents.stored(document.id)
+            has_moved = now is not None and now.shelf is not document.tenant.shelf
+            indexed = not has_moved and await self._writer.mark_indexed(document.id, document.content_hash, made_by)
         except BackendRejectedError:
             await self._discard_and_suspect(document.id, store)
             raise
@@ -204,3 +231,35 @@ class TwoStoreWriter:
             return
         recorded = await self._registry.recorded_model()
         require_model("documents", None if recorded is None else recorded.fingerprint, made_by)
+
+
+class _TwoStoreJournal:
+    """`Journal` of the document store, which moves no document whose vectors a search could find where it was."""
+
+    def __init__(self, inner: Journal, writer: TwoStoreWriter, vectors: str) -> None:
+        self._inner = inner
+        self._writer = writer
+        self._vectors = vectors
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def make(self, change: Change) -> Entry:
+        moves = [] if change.moves_nothing else change.moves
+        ids = [move.before.id for move in moves if move.before is not None]
+        require_locations(moves, {id_: link.place for id_, link in (await self._inner.links(ids)).items()})
+        await self._writer.discard_moving(ids)
+        entry = await self._inner.make(change)
+        try:
+            await self._writer.discard_moving(ids)
+        except BackendError as error:
+            logger.warning("change %d is made, but some vectors may be left: %s", entry.sequence, error)
+        return entry
+
+    async def held(self, document_ids: Sequence[str]) -> dict[str, Held]:
+        return {**await self._inner.held(document_ids), self._vectors: await self._writer.held(document_ids)}
+
+
+def journal_over(documents: Journal, writer: TwoStoreWriter, vectors: str) -> Journal:
+    """The journal of a document store as one of two; `vectors` is the name of the vector store."""
+    return cast("Journal", _TwoStoreJournal(documents, writer, vectors))

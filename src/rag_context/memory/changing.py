@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -39,7 +39,8 @@ Index = Callable[[Submission, str], Awaitable[Receipt]]
 """Indexes a document of a request."""
 
 UNSUPPORTED = (
-    "Corrections, forgetting, undo and expiry need one store for documents and vectors: the embedded one or PostgreSQL"
+    "Corrections, forgetting, undo and expiry need a journal, and MongoDB keeps none: delete documents instead"
+    " (rag_context_delete), or move the index to the embedded store or PostgreSQL (`rag-context move`)"
 )
 
 FILES = "The documents of this project are files: correct the file, and its document follows"
@@ -53,10 +54,11 @@ SWEEP_EVERY_S = 5.0
 
 @dataclass(eq=False)
 class Changes:
-    """The use cases of changes over time; without a `journal`, where the stores have none, most are rejected.
+    """The use cases of changes over time; without a `journal`, which MongoDB does not keep, most are rejected.
 
     `trash_kept` is how long what was forgotten can be restored, `kept` how long documents of a content type are kept.
-    `forget_files` removes sources from what is remembered of files that were read.
+    `forget_files` removes sources from what is remembered of files that were read. `sweep_soon` has the vectors of what
+    came back follow, where another store has them.
     """
 
     _journal: Journal | None
@@ -68,6 +70,7 @@ class Changes:
     kept: Mapping[str, timedelta]
     clear_queries: Callable[[], Awaitable[int]]
     forget_files: Callable[[Collection[str]], None] = lambda _: None
+    sweep_soon: Callable[[], None] = lambda: None
     now: Callable[[], datetime] = utc_now
 
     @performs(memory.CORRECT)
@@ -145,6 +148,7 @@ class Changes:
             )
         cause = Cause.now()
         undone = await self.journal.make(reverted(entry, cause.by, cause.at))
+        self.sweep_soon()
         return api.UndoResponse(
             id=undone.sequence,
             undone=entry.sequence,
@@ -179,10 +183,12 @@ class Changes:
         return api.ForgetResponse(
             dry_run=request.dry_run,
             purged=request.purge,
-            documents=held.documents,
-            passages=held.passages,
-            vectors=held.vectors,
-            derived=held.derived,
+            # A store of vectors has copies of passages; these count once.
+            documents=sum(each.documents for each in held.values()),
+            passages=max(each.passages for each in held.values()),
+            vectors=sum(each.vectors for each in held.values()),
+            derived=sum(each.derived for each in held.values()),
+            stores={name: api.HeldInfo(**asdict(each)) for name, each in held.items()},
             listed=[
                 api.ForgottenDocument(document_id=link.place.id, source=link.source, timestamp=link.timestamp)
                 for link in links[: api.SHOWN_IDS]

@@ -182,6 +182,7 @@ class Service:
             kept=dependencies.kept,
             clear_queries=self._clear_queries,
             forget_files=dependencies.forget_files,
+            sweep_soon=dependencies.maintenance.sweep_soon,
             now=now,
         )
         """Corrections, the journal and forgetting."""
@@ -328,11 +329,14 @@ class Service:
         where = replace(query.where, tenant=query.where.tenant.on(Shelf.SUPERSEDED), superseded_after=ended_after)
         other = await self._answer(replace(query, where=where))
         links = await self.changes.links(sorted({each.passage.document_id for each in other.results}))
+        if ended_after is not None:  # a vector store beside the documents does not know since when they are superseded
+            links = {id_: link for id_, link in links.items() if (link.superseded_at or ended_after) > ended_after}
+        superseded = [each for each in other.results if each.passage.document_id in links]
         later = {link.place.superseded_by for link in links.values()} if ended_after is not None else set()
         # Merged, not sorted: in each of them later statements stand above earlier ones, whatever their scores.
-        merged = heapq.merge(answer.results, other.results, key=lambda result: -result.ranked.score)
+        merged = heapq.merge(answer.results, superseded, key=lambda result: -result.ranked.score)
         results = [each for each in merged if each.passage.document_id not in later]
-        is_unanswerable = answer.unanswerable and (other.unanswerable or not other.results)
+        is_unanswerable = answer.unanswerable and (other.unanswerable or not superseded)
         answer = replace(answer, results=tuple(results[: query.limit]), unanswerable=is_unanswerable)
         return answer if ended_after is None else await self._dependencies.chain.newer_first(query, answer), links
 
@@ -549,6 +553,8 @@ class Service:
             done = iter(await self._dependencies.indexer.index_all(submitted, at_least_s=at_least_s))
             results = [next(done) if isinstance(each, Submission) else each for each in given]
             describe_indexing(traced, results)
+        if any(each.revision.supersedes for each in submitted):  # two stores: vectors of what moved to a shelf follow
+            self._dependencies.maintenance.sweep_soon()
         if (hooks := self._dependencies.hooks) is not None:
             hooks.digests.change(tag for each in submitted for tag in each.document.metadata.tags)
         if self._bounds is not None:

@@ -94,8 +94,8 @@ class Journal(Protocol):
     ) -> list[Link]:
         """The documents on these shelves that are selected, oldest first, with their earlier versions."""
 
-    async def held(self, document_ids: Sequence[str]) -> Held:
-        """What is stored of these documents."""
+    async def held(self, document_ids: Sequence[str]) -> dict[str, Held]:
+        """What is stored of these documents, by the name of the store."""
 
     async def forgotten(self, documents: Mapping[str, str | None]) -> set[str]:
         """Which of these documents were forgotten: their ids, each with its `content_key`."""
@@ -131,7 +131,7 @@ class PendingClaims(Protocol):
 class DocumentWriter(Protocol):
     """Writes documents, pending from `put` to `mark_indexed`, durably, where another store keeps the vectors."""
 
-    async def put(self, document: Document, chunks: Sequence[Chunk]) -> None:
+    async def put(self, document: Document, chunks: Sequence[Chunk], revision: Revision = PLAIN) -> None:
         """Store a document, pending, in place of its earlier version; keyword search finds it from now on."""
 
     async def rechunk(self, document: Document, chunks: Sequence[Chunk]) -> bool:

@@ -160,7 +160,7 @@ class JournalDatabase(Protocol):
 
     async def write(self, work: Work[T]) -> T: ...
 
-    async def held(self, document_ids: Sequence[str]) -> journal.Held: ...
+    async def held(self, document_ids: Sequence[str]) -> dict[str, journal.Held]: ...
 
 
 class SqlJournal:
@@ -220,7 +220,7 @@ class SqlJournal:
         links = (await self._database.read(selected)).values()
         return [link for link in links if link.place.shelf in shelves][:limit]
 
-    async def held(self, document_ids: Sequence[str]) -> journal.Held:
+    async def held(self, document_ids: Sequence[str]) -> dict[str, journal.Held]:
         return await self._database.held(document_ids)
 
     async def forgotten(self, documents: Mapping[str, str | None]) -> set[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from rag_context.errors import ConfigurationError
 from rag_context.ingest import vector_generations
 from rag_context.ingest.reconciliation import Reconciler, TwoStoreAuditor
-from rag_context.ingest.split_stores import TwoStoreWriter
+from rag_context.ingest.split_stores import TwoStoreWriter, journal_over
 from rag_context.ports import writing
 from rag_context.ports.reading import Cache, CandidateSource, DocumentStore, IndexVectors, KeywordIndex, MetricsStore
 from rag_context.resilience.dependency import Dependency
@@ -70,7 +70,7 @@ class Stores:
     bulk: writing.BulkLoad | None = None
     """Postpones indexes while much is loaded; None if there are none to build."""
     journal: writing.Journal | None = None
-    """Records changes and moves documents to shelves; None if several stores would have to do so together."""
+    """Records changes and moves documents to shelves; None where the document store keeps none."""
     claims: writing.PendingClaims | None = None
     """Shares pending documents out among servers; None if the servers of one index are one machine's processes."""
     refresh_version: Callable[[], Awaitable[None]] | None = None
@@ -95,6 +95,7 @@ class DocumentBackend:
     writer: writing.DocumentWriter
     texts: KeywordIndex
     metrics: MetricsStore
+    journal: writing.Journal | None = None
 
 
 @asynccontextmanager
@@ -233,6 +234,7 @@ def _two_stores(
         document_store=_guarded("documents", backend.documents.ping, settings),
         vector_store=vector_store,
         writes={"documents": backend.documents.try_write, "vectors": writer.try_write},
+        journal=None if backend.journal is None else journal_over(backend.journal, writer, settings.stores.vectors),
         reconciler=reconciler,
         rebuilder=vector_generations.GenerationRebuilder(
             backend.documents, backend.writer, backend.documents, vectors, clock=clock
@@ -251,7 +253,7 @@ async def _open_documents(settings: Settings) -> AsyncIterator[DocumentBackend]:
         async with embedded.open_documents(
             settings.data_dir / embedded.FILE_NAME, erase_after_s=settings.stores.erase_after_s
         ) as half:
-            yield DocumentBackend(half.documents, half.writer, half.texts, half.metrics)
+            yield DocumentBackend(half.documents, half.writer, half.texts, half.metrics, half.journal)
         return
     from rag_context.stores.mongodb import open_mongodb  # noqa: PLC0415  (an extra)
 

@@ -25,6 +25,7 @@ from rag_context.domain.documents import (
     TenantState,
     origins_of,
 )
+from rag_context.domain.journal import PLAIN, Revision
 from rag_context.domain.reports import Period, Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.errors import ForeignDataError
@@ -258,7 +259,7 @@ class MongoDocuments(MongoRegistry):
             line += f"; {counted(others, 'document')} of other programs without vectors of ours: {ADOPT}"
         return f"{line}; {self._indexes.missing}" if self._indexes.missing else line
 
-    async def put(self, document: Document, chunks: Sequence[Chunk]) -> None:
+    async def put(self, document: Document, chunks: Sequence[Chunk], revision: Revision = PLAIN) -> None:
         await self._replace(document, chunks, {})
 
     async def rechunk(self, document: Document, chunks: Sequence[Chunk]) -> bool:

@@ -117,10 +117,10 @@ class PostgresJournalDatabase:
     async def write(self, work: Work[T]) -> T:
         return await self._state.change(lambda connection, counted: work(PostgresJournalTables(connection, counted)))
 
-    async def held(self, document_ids: Sequence[str]) -> Held:
+    async def held(self, document_ids: Sequence[str]) -> dict[str, Held]:
         generation = (await self._state.current()).generation
         row = await self._database.fetchrow(_HELD.format(generation=generation), list(map(stored, document_ids)))
-        return Held() if row is None else Held(*row)
+        return {"postgres": Held() if row is None else Held(*row)}
 
 
 async def write_recorded(

@@ -58,6 +58,7 @@ class SqliteDocumentBackend:
     writer: SqliteDocumentWriter
     texts: SqliteTexts
     metrics: SqliteMetrics
+    journal: SqlJournal
 
 
 @asynccontextmanager
@@ -111,7 +112,8 @@ async def open_documents(path: Path, *, erase_after_s: float = ERASE_AFTER_S) ->
     try:
         database.follow(memory.follow)
         database.check_pages(CHECK_EVERY_S)
-        yield SqliteDocumentBackend(documents, SqliteDocumentWriter(database), texts, SqliteMetrics(database))
+        journal = SqlJournal(SqliteJournalDatabase(database))
+        yield SqliteDocumentBackend(documents, SqliteDocumentWriter(database), texts, SqliteMetrics(database), journal)
     finally:
         await database.close()
 

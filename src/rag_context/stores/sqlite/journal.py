@@ -9,7 +9,7 @@ from rag_context.domain.documents import Tenant, chunk_ids
 from rag_context.domain.journal import Cause, Held
 from rag_context.ports.writing import Version
 from rag_context.stores import sql_journal
-from rag_context.stores.sql_documents import Row
+from rag_context.stores.sql_documents import PENDING, Row
 from rag_context.stores.sql_journal import Work, completed
 from rag_context.stores.sqlite import changes
 from rag_context.stores.sqlite.database import Database
@@ -75,6 +75,8 @@ class SqliteJournalTables(SqliteTables):
         key = changes.tenant_key(tenant, connection)
         connection.execute("UPDATE documents SET id = ?, tenant = ? WHERE key = ?", (new_id, key, number))
         parts = connection.execute(_PARTS, (number,)).fetchall()
+        if parts and all(part[14] is None for part in parts):  # another store has its vectors, under the old id
+            connection.execute("UPDATE documents SET status = ? WHERE key = ?", (PENDING, number))
         if new_id == old_id:
             rows = connection.execute("SELECT id FROM chunks WHERE document = ? ORDER BY position", (number,))
             ids = [id_ for (id_,) in rows]
@@ -112,9 +114,10 @@ class SqliteJournalDatabase:
     async def write(self, work: Work[T]) -> T:
         return await self._database.write(lambda connection: completed(work(SqliteJournalTables(connection))))
 
-    async def held(self, document_ids: Sequence[str]) -> Held:
+    async def held(self, document_ids: Sequence[str]) -> dict[str, Held]:
         ids = (json.dumps(list(document_ids)),)
-        return await self._database.read(lambda connection: Held(*connection.execute(_HELD, ids).fetchone()))
+        row = await self._database.read(lambda connection: connection.execute(_HELD, ids).fetchone())
+        return {"embedded": Held(*row)}
 
 
 def write_recorded(

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from functools import partial
 
 from rag_context.domain.documents import Chunk, Counts, Document, StoredVectors
-from rag_context.domain.journal import Cause
+from rag_context.domain.journal import PLAIN, Cause, Revision
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.errors import ForeignDataError
 from rag_context.ports.writing import Version
@@ -111,8 +111,8 @@ class SqliteDocumentWriter:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def put(self, document: Document, chunks: Sequence[Chunk]) -> None:
-        version = Version(document, chunks)
+    async def put(self, document: Document, chunks: Sequence[Chunk], revision: Revision = PLAIN) -> None:
+        version = Version(document, chunks, revision=revision)
         analysed = await asyncio.to_thread(changes.analysed_terms, version)
         work = partial(journal.write_recorded, version, analysed, Cause.now())
         await self._database.write(work)
