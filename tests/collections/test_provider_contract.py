@@ -320,7 +320,7 @@ async def test_no_operator_confuses_types(provider: Provider, operator: Operator
 
 
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(metadata=documents(), wheres=st.lists(clauses(), min_size=1, max_size=8))
 async def test_every_filter_lets_through_what_the_evaluator_does(

@@ -83,7 +83,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(steps)
 def test_the_index_ends_as_if_it_had_been_built_at_the_end(done: Sequence[Step]) -> None:
     with tempfile.TemporaryDirectory() as directory:

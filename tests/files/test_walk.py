@@ -235,7 +235,7 @@ patterns = st.builds(
 paths = st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=6).map("/".join)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(lines=st.lists(patterns, min_size=1, max_size=3), path=paths)
 def test_every_pattern_means_what_it_means_to_pathspec(lines: list[str], path: str) -> None:
     assert ignore_patterns(lines).check_file(path) == GitIgnoreSpec.from_lines(lines, backend="simple").check_file(path)

@@ -63,7 +63,7 @@ def test_the_specified_sizes_are_upper_bounds_and_the_window_is_another(
     assert sizes_for(content_type, window) == sizes
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(CONTENT, KINDS, SOURCES, WINDOWS)
 def test_chunks_give_back_the_text_within_the_window(content: str, kind: str, source: str, window: int) -> None:
     tokenizer = word_pieces()

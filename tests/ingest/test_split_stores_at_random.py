@@ -159,5 +159,5 @@ class TwoStoresAtRandom(RuleBasedStateMachine):
 
 TestTwoStoresAtRandom = TwoStoresAtRandom.TestCase
 TestTwoStoresAtRandom.settings = settings(
-    max_examples=30, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=15, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)
 )

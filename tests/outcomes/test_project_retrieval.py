@@ -14,7 +14,7 @@ from tests.outcomes.embedding import cheap_embeddings
 from tests.outcomes.large_projects import activate, ask, valve_code, write_project
 
 ROOT = Path(__file__).parents[2]
-IDENTIFIERS = 60
+IDENTIFIERS = 30
 LARGE_CHARS = 256 * 1024  # some thirty times what an answer may hold
 QUESTIONS = (
     "why do orders wait for the payment provider",

@@ -463,7 +463,7 @@ async def crowded(server: ServerProcess, crowd: list[Document]) -> AsyncIterator
         yield vectors
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     documents=corpora(st.just("text")),
     asked=st.lists(filters, min_size=1, max_size=8),

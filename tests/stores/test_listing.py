@@ -160,7 +160,7 @@ async def test_another_tenants_documents_are_not_listed(store: Stores) -> None:
     assert await store.documents.listing(Filter(tenant=Tenant("mine")), limit=5) == []
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(documents=corpora(st.just("text")), where=filters, size=st.integers(1, 6))
 async def test_pages_put_together_are_all_that_a_filter_lets_through(
     store: Stores, documents: list[Document], where: Filter, size: int

@@ -138,7 +138,7 @@ records = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(searches=records, buckets=st.integers(1, 7))
 async def test_a_summary_matches_the_records(store: Stores, searches: list[SearchRecord], buckets: int) -> None:
     await store.metrics.prune(NOON + minutes(60))

@@ -63,7 +63,7 @@ def best_first(hit: KeywordHit) -> tuple[float, str]:
     return -hit.bm25, hit.chunk.id
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(documents=corpora(words), query=words, where=filters)
 async def test_every_search_finds_and_scores_what_the_embedded_store_does(
     mongodb: MongoStore, tmp_path: Path, documents: list[Document], query: str, where: Filter

@@ -209,6 +209,6 @@ def test_a_database_ends_with_what_one_file_has(server: str, template: str) -> N
     run_state_machine_as_test(
         OnServer,
         settings=settings(
-            max_examples=5, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=3, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

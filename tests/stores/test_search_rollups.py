@@ -59,7 +59,7 @@ def check(summary: SearchSummary, searches: Sequence[SearchRecord], since: datet
         assert bucket.p95_ms == pytest.approx(expected, rel=0.01, abs=0.001)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     searches=searches_of_hours, buckets=st.integers(1, 9), shift_s=st.integers(0, 599), pruned_s=st.integers(0, 9000)
 )

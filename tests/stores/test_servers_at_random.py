@@ -37,6 +37,6 @@ def test_two_servers_end_with_what_one_file_has(kept: str, shared_qdrant: Endpoi
     run_state_machine_as_test(
         Servers,
         settings=settings(
-            max_examples=8, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=4, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

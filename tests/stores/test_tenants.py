@@ -177,7 +177,7 @@ async def memory(store: Stores) -> Memory:
     return made
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     tenant=st.sampled_from((DEFAULT_TENANT, PROJECT)),
     own=st.lists(contents, min_size=1, max_size=4),

@@ -172,7 +172,7 @@ words = st.lists(
 
 # Slow on MongoDB: `test_mongodb_texts` tests it there by fewer examples.
 @pytest.mark.parametrize("store_name", ["sqlite", "postgres"], indirect=True)
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(documents=corpora(words), queries=st.lists(words, min_size=1, max_size=3), where=filters)
 async def test_every_search_gives_what_scoring_every_chunk_gives(
     store: Stores, documents: list[Document], queries: list[str], where: Filter

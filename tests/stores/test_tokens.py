@@ -44,7 +44,7 @@ def holds(condition: Condition, tokens: set[str], numbers: dict[str, float]) -> 
             return any(holds(part, tokens, numbers) for part in parts)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(where=clauses(), held=metadata())
 def test_an_engine_finds_all_that_a_filter_lets_through_and_no_more_where_it_is_exact(
     where: Clause, held: dict[str, Json]

@@ -148,10 +148,10 @@ async def test_a_replaced_document_is_found_at_every_moment(
 
 async def test_deleting_and_writing_in_any_order_leaves_what_is_there(store: Stores) -> None:
     rng = np.random.default_rng(7)
-    vectors = unit_vectors(40)
+    vectors = unit_vectors(20)
     there: dict[str, int] = {}
-    for _ in range(200):
-        number = int(rng.integers(40))
+    for _ in range(80):
+        number = int(rng.integers(20))
         each = document(str(number))
         if rng.random() < 0.4:
             await store.documents.delete(each.id)
@@ -165,7 +165,7 @@ async def test_deleting_and_writing_in_any_order_leaves_what_is_there(store: Sto
         assert hit.cosine == pytest.approx(float(vectors[there[hit.chunk.document_id]] @ vectors[0]), abs=1e-6)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     documents=corpora(st.just("text")),
     asked=st.lists(filters, min_size=1, max_size=8),
