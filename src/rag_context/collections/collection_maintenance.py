@@ -25,7 +25,6 @@ from rag_context.resilience.deadline import Deadline, set_within
 
 logger = logging.getLogger(__name__)
 
-
 EVERY = "*"
 """The name in a report for a connection whose collections could not be listed."""
 

@@ -27,7 +27,6 @@ from rag_context.resilience.dependency import Dependency
 
 logger = logging.getLogger(__name__)
 
-
 QUERY_S = 5.0
 PROBE_S = 5.0
 
@@ -59,7 +58,6 @@ DEFAULT = "default"
 
 OPEN_S = 60.0
 """Time budget for opening a provider; some client libraries take seconds to import."""
-
 
 Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[Provider]]
 

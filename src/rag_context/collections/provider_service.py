@@ -20,7 +20,6 @@ from rag_context.ports.provider import ProviderHealth
 
 _PATH_FORMAT = re.compile(r'"format": "(file-|directory-)?path"')
 
-
 _UNSAFE = re.compile(r"[\\\s\x00-\x1f\x7f]")
 """Characters that address parsers interpret differently."""
 

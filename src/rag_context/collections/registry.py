@@ -46,7 +46,6 @@ _NOTHING = Capabilities(collections=False, search=False, metadata_filtering=Fals
 
 C = TypeVar("C", bound=BaseModel)
 
-
 _NAMED = re.compile(
     r"(?i)(^|_)(addr|address|addresses|dsn|endpoint|host|hosts|location|node|nodes|server|uri|url)($|_)"
 )

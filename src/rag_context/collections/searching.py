@@ -31,7 +31,6 @@ from rag_context.search.ranking import VECTOR_WEIGHT, closeness, fuse
 
 logger = logging.getLogger(__name__)
 
-
 KEYWORDS_S = 30.0
 """Time budget of a keyword search; it is long, because the first one of a collection analyses its texts."""
 

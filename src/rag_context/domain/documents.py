@@ -80,7 +80,6 @@ class Tenant:
 
 DEFAULT_TENANT = Tenant()
 
-
 _INITIAL = "initial"
 
 
@@ -152,7 +151,6 @@ FILTERED: Mapping[str, TextField] = _declared(FilterFields)
 
 TEXT_FIELDS: Mapping[str, TextField] = _declared(Metadata)
 """All of them."""
-
 
 _ALWAYS_HASHED = frozenset(name for name, declared in TEXT_FIELDS.items() if declared.since == _INITIAL)
 

@@ -16,7 +16,6 @@ Vector: TypeAlias = NDArray[np.float32]
 Matrix: TypeAlias = NDArray[np.float32]
 """Embeddings row by row: `(n, dim) float32`, each of L2 norm 1."""
 
-
 UNRELATED_LOG_ODDS = -4.01
 """What a calibration says of unrelated texts, in log-odds: MiniLM's of a cosine of 0, where its unrelated texts are."""
 

@@ -124,7 +124,6 @@ MAX_CONDITIONS = 10_000
 MAX_FIELDS = 64
 """Different ones in a filter."""
 
-
 _COMPARISONS = tuple(operator.value for operator in clauses.Operator)
 _OPERATORS = ("$and", "$or", "$not", *_COMPARISONS, "$in", "$nin")
 _OPERATOR_NAMES = ", ".join(_OPERATORS)

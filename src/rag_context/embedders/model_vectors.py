@@ -15,7 +15,6 @@ from rag_context.resilience.shared_cache import SecondLevel
 
 logger = logging.getLogger(__name__)
 
-
 COMPONENT = "embedder"
 NORMS = (0.9, 1.1)
 """Norms that count as 1; others are normalised."""
@@ -74,7 +73,6 @@ class CachedEmbedder:
         self._shared = shared
         self.hits = 0
         """Vectors found in either level."""
-
         self.misses = 0
         """Vectors found in neither."""
 

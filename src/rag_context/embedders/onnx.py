@@ -26,7 +26,6 @@ __all__ = ["BUNDLED", "OnnxEmbedder"]
 
 logger = logging.getLogger(__name__)
 
-
 COMPONENT = "embedder"
 
 

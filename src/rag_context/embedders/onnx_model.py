@@ -20,7 +20,6 @@ from rag_context.errors import BackendRejectedError, BackendUnavailableError
 
 logger = logging.getLogger(__name__)
 
-
 BUNDLED = Path(__file__).parent / "minilm"
 """The model that comes with the package; `manifest.json` in it holds its hashes."""
 

@@ -270,7 +270,6 @@ class _Search:
         self._folded = folded = _fold(content)
         self.present = {word for word in _WORDS if word in folded}
         """The words that are there: of most rules, none is in most texts."""
-
         self._known: dict[str, list[int]] = {}
 
     def offsets(self, words: Sequence[str]) -> list[int]:

@@ -12,7 +12,6 @@ MIN_BITS_OF_KEY = 3.5
 MIN_BITS_PER_CHAR = 2.5
 """Shannon entropy of an assigned value; eight distinct characters have 3, `aaaabbbb` has 1."""
 
-
 _FILLER = re.compile(r"[xX*.•…0#-]{4,}+|\.\.\.")
 _REFERENCE = re.compile(
     r"[<>{}…]|\$[({]|%\(|%\w+%|\[REDACTED|^\$(?!\w+\$)|^process\.env|^os\.environ|^secrets\."

@@ -38,7 +38,6 @@ from rag_context.resilience.admission import LONG_CHARS, Computing
 T = TypeVar("T")
 R = TypeVar("R")
 
-
 SUPERSEDED = "Another document took the place of this version, which stays hidden; index a newer version to show it"
 
 

@@ -29,7 +29,6 @@ from rag_context.tracing import TraceSpan
 
 logger = logging.getLogger(__name__)
 
-
 MAX_AGENTS = 100
 """Agents after the first hundred share the label `other`, so that the number of time series is bounded."""
 
@@ -48,7 +47,6 @@ FLUSH_TIMEOUT_S = 2.0
 """Time budget of a write before statistics are read, and at the end of the process."""
 
 PRUNE_S = 3600.0
-
 
 TIME_RANGES = {
     "1h": (timedelta(hours=1), 12),
@@ -216,7 +214,6 @@ def describe_indexing(traced: TraceSpan, results: Sequence[Receipt | Exception])
 VALIDATING_AGENT = "rag-context validate"
 LOAD_AGENT = "rag-context bench"
 """The agents of test searches: they count in the metrics, but statistics of use leave them out."""
-
 
 _FAILURES = (RetrieverStatus.FAILED, RetrieverStatus.TIMEOUT)
 """A part that is skipped while its breaker is open has failed before, and was recorded then."""

@@ -20,14 +20,7 @@ from inspect import getmembers_static, iscoroutinefunction
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
-from tenacity import (
-    AsyncRetrying,
-    RetryCallState,
-    retry_if_exception,
-    stop_after_attempt,
-    stop_after_delay,
-    wait_random_exponential,
-)
+import tenacity
 
 from rag_context import tracing
 from rag_context.errors import (
@@ -60,7 +53,7 @@ CAP_S = 5.0
 RETRY_BUDGET_S = 4.0
 """An attempt that took longer is not retried: a backend that was slow once is probably slow again."""
 
-_backoff = wait_random_exponential(multiplier=BASE_S, max=CAP_S)
+_backoff = tenacity.wait_random_exponential(multiplier=BASE_S, max=CAP_S)
 
 
 class BreakerState(StrEnum):
@@ -366,10 +359,10 @@ def _kind_of(port: object) -> type[_Guarded]:
 
 async def retrying(work: Callable[[], Awaitable[T]]) -> T:
     """Do `work`, and retry it where the backend did not answer. Raises: the last BackendError."""
-    async for attempt in AsyncRetrying(
-        stop=stop_after_attempt(TRIES) | stop_after_delay(RETRY_BUDGET_S),
+    async for attempt in tenacity.AsyncRetrying(
+        stop=tenacity.stop_after_attempt(TRIES) | tenacity.stop_after_delay(RETRY_BUDGET_S),
         wait=_wait,
-        retry=retry_if_exception(_worth_retrying),
+        retry=tenacity.retry_if_exception(_worth_retrying),
         reraise=True,
     ):
         with attempt:
@@ -381,7 +374,7 @@ def _worth_retrying(error: BaseException) -> bool:
     return isinstance(error, BackendUnavailableError) and not isinstance(error, BackendStartingError | BreakerOpenError)
 
 
-def _wait(state: RetryCallState) -> float:
+def _wait(state: tenacity.RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     if isinstance(error, BackendUnavailableError) and error.retry_after_s is not None:
         return min(error.retry_after_s, CAP_S)

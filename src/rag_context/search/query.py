@@ -205,7 +205,6 @@ class ResultCache:
         self._shared = shared
         self.hits = 0
         """Answers found in either level."""
-
         self.misses = 0
         """Answers found in neither."""
 

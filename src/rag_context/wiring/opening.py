@@ -51,14 +51,7 @@ from rag_context.search.retrievers import Backends
 from rag_context.settings import Settings, StoreSettings, check_available
 from rag_context.settings.keys import TITLES
 from rag_context.settings.sections import ChatSettings
-from rag_context.stores.machine_tables import (
-    FILES_NAME,
-    HISTORIES_NAME,
-    SqliteFileManifest,
-    SqliteInjectionLog,
-    SqliteProjectRegistry,
-    open_file_manifest,
-)
+from rag_context.stores import machine_tables
 from rag_context.stores.sqlite.embedded import FILE_NAME, require_index
 from rag_context.tracing import exported
 from rag_context.transfer.exporter import Exporter
@@ -317,8 +310,8 @@ def _dependencies(
 
 def _forget_files(data_dir: Path, sources: Collection[str]) -> None:
     """Remove files whose only document was purged from the manifest, which has their paths."""
-    if (data_dir / FILES_NAME).exists():
-        with open_file_manifest(data_dir) as manifest:
+    if (data_dir / machine_tables.FILES_NAME).exists():
+        with machine_tables.open_file_manifest(data_dir) as manifest:
             entries = manifest.entries(sources).values()
             manifest.forget([entry.path for entry in entries if len(entry.documents) == 1])
 
@@ -437,7 +430,7 @@ async def open_projects(dependencies: Dependencies, settings: Settings) -> Async
         without=settings.search.without,
         reranking=memory.reranking,
     )
-    registry = SqliteProjectRegistry(settings.data_dir)
+    registry = machine_tables.SqliteProjectRegistry(settings.data_dir)
     projects = Projects(
         dependencies.indexer, backends.documents, registry=registry, max_bytes=settings.indexing.max_file_bytes
     )
@@ -475,9 +468,9 @@ async def _open_hooks(
         budgets.start if rules.enabled else 0,
         silent_projects=silent,
     )
-    manifest = SqliteFileManifest(settings.data_dir, HISTORIES_NAME)
+    manifest = machine_tables.SqliteFileManifest(settings.data_dir, machine_tables.HISTORIES_NAME)
     capture = Capture(manifest, choice_of(settings))
-    log = SqliteInjectionLog(settings.data_dir, timedelta(days=settings.telemetry.retention_days))
+    log = machine_tables.SqliteInjectionLog(settings.data_dir, timedelta(days=settings.telemetry.retention_days))
     try:
         async with _running("digests", digests.run()) if duties is Duties.ALL else nullcontext():
             yield HookDependencies(log, digests, budgets, capture, rules.enabled, silent)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 LEAST_SHARE = 1.0 / 3.0
 """Share of a search's deadline; a call with a smaller time budget that times out does not count as a failure."""
 
-
 ONLY_HERE = "on this machine only: another server does not have them"
 
 

@@ -31,7 +31,6 @@ LIMITS = ProcessLimits(cpu_s=10, wall_s=60.0, memory_bytes=160 << 20)
 REUSED_CHARS = 500_000
 """A process that has parsed a longer source is ended: it would keep much of the memory."""
 
-
 _WORD = re.compile(r"[^\W\d]\w*+|\d++")
 _LINE_END = re.compile(r"[^\n]*+\n(?:[ \t\r]*+\n)*+")
 _BRACE_END = re.compile(r"^\}[;,)]*+[ \t]*+\r?\n(?:[ \t\r]*+\n)*+", re.MULTILINE)

@@ -13,21 +13,9 @@ from rag_context.domain.vectors import Matrix, Vector
 from rag_context.domain.where import matches, value_at
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Entry, EntryHit
+from rag_context.stores import tokens
 from rag_context.stores.chroma import chroma_api
 from rag_context.stores.engines import FLOAT_CHARS, read_fields
-from rag_context.stores.tokens import (
-    And,
-    AnyOf,
-    Condition,
-    NoneOf,
-    Or,
-    Range,
-    conditions_in,
-    distinct,
-    narrow,
-    numbers_of,
-    tokens_of,
-)
 
 METADATA = "metadata"
 TOKENS = "facts"
@@ -70,11 +58,11 @@ class OurShape:
 
     def condition(self, where: Clause) -> tuple[chroma_api.Where | None, bool]:
         """Chroma's condition for a clause, and whether it is exact."""
-        narrowed = narrow(where)
+        narrowed = tokens.narrow(where)
         condition = narrowed.condition
         if condition is None:
             return None, narrowed.exact
-        if conditions_in(condition) > _MOST_CONDITIONS:
+        if tokens.conditions_in(condition) > _MOST_CONDITIONS:
             return None, False
         return _where(condition), narrowed.exact
 
@@ -105,17 +93,17 @@ def _not_ours() -> BackendDataError:
     return BackendDataError(chroma_api.COMPONENT, "A row in one of Chroma's collections was not stored by rag-context.")
 
 
-def _where(condition: Condition) -> chroma_api.Where:
+def _where(condition: tokens.Condition) -> chroma_api.Where:
     match condition:
-        case AnyOf(tokens):
-            return chroma_api.either([{TOKENS: {"$contains": token}} for token in tokens])
-        case NoneOf(tokens):
-            return chroma_api.every([{TOKENS: {"$not_contains": token}} for token in tokens])
-        case Range(path, bound, value):
+        case tokens.AnyOf(words):
+            return chroma_api.either([{TOKENS: {"$contains": word}} for word in words])
+        case tokens.NoneOf(words):
+            return chroma_api.every([{TOKENS: {"$not_contains": word}} for word in words])
+        case tokens.Range(path, bound, value):
             return {f"{_NUMBER}{path}": {f"${bound}": value}}
-        case And(parts):
+        case tokens.And(parts):
             return chroma_api.every([_where(part) for part in parts])
-        case Or(parts):
+        case tokens.Or(parts):
             return chroma_api.either([_where(part) for part in parts])
 
 
@@ -154,7 +142,7 @@ class ChromaCollectionStorage:
         for some in chroma_api.pages((await self._api.get(self._id, where=condition)).ids, _LIGHT):
             page = await self._api.get(self._id, ["metadatas"], ids=some)
             found += [value_at(self._shape.metadata(fields), path) for fields in page.fields]
-        return distinct(found)
+        return tokens.distinct(found)
 
     async def search(self, vector: Vector, limit: int, where: Clause) -> list[EntryHit]:
         best = await self._best(vector, limit, where)
@@ -222,8 +210,8 @@ def rows_of(entries: Sequence[Entry], vectors: Matrix) -> chroma_api.Rows:
     fields = [
         {
             METADATA: json.dumps(entry.metadata, ensure_ascii=False),
-            TOKENS: [_ANY, *tokens_of(entry.metadata)],
-            **{f"{_NUMBER}{path}": value for path, value in numbers_of(entry.metadata).items()},
+            TOKENS: [_ANY, *tokens.tokens_of(entry.metadata)],
+            **{f"{_NUMBER}{path}": value for path, value in tokens.numbers_of(entry.metadata).items()},
         }
         for entry in entries
     ]

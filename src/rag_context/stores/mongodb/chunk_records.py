@@ -52,7 +52,6 @@ POSITION = {"chunkId": 1, "document": 1, "revision": 1, "position": 1, "contentT
 _FILTERED = ("tenant", "contentType", "sessionId", "source", "timestamp", "timestampMicros", "thread")
 _FILTERED_METADATA = (*map(wire_name, FILTERED), "agent", "tags")
 
-
 OTHER_LAYOUT = {"revision": None}
 """The query for records that contain their chunks: other programs'."""
 

@@ -30,26 +30,8 @@ from rag_context.domain.reports import Period, Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.errors import ForeignDataError
 from rag_context.ports.vector_checks import require_model
+from rag_context.stores.mongodb import document_records as records
 from rag_context.stores.mongodb.chunk_records import chunk_of, read_chunks, read_neighbours, read_passages, read_similar
-from rag_context.stores.mongodb.document_records import (
-    INDEXED,
-    OURS,
-    PENDING,
-    SIZE,
-    STATE,
-    THEIRS,
-    TIMES,
-    WITHOUT_TEXTS,
-    Entry,
-    chunks_of,
-    document_of,
-    group_of,
-    is_ours,
-    listing_of,
-    stored_of,
-    tenant_from,
-    time_of,
-)
 from rag_context.stores.mongodb.filters import after_cursor, condition, key_of
 from rag_context.stores.mongodb.index_state import MongoChange, MongoIndexState, MongoRegistry
 from rag_context.stores.mongodb.indexes import Indexes
@@ -92,17 +74,17 @@ class MongoDocuments(MongoRegistry):
 
     async def get(self, document_id: str) -> Document | None:
         entry = await self._one(document_id, {"chunks": 0})
-        return None if entry is None else document_of(entry)
+        return None if entry is None else records.document_of(entry)
 
     async def stored(self, document_id: str) -> Stored | None:
-        entry = await self._one(document_id, STATE)
-        return None if entry is None else stored_of(entry)
+        entry = await self._one(document_id, records.STATE)
+        return None if entry is None else records.stored_of(entry)
 
     async def states(self, document_ids: Sequence[str]) -> dict[str, Stored]:
         keys = {key_of(id_): id_ for id_ in document_ids}
         async with self._mongo.reached():
-            found = self._documents.find({"_id": {"$in": list(keys)}}, STATE)
-            return {keys[entry["_id"]]: stored_of(entry) async for entry in found}
+            found = self._documents.find({"_id": {"$in": list(keys)}}, records.STATE)
+            return {keys[entry["_id"]]: records.stored_of(entry) async for entry in found}
 
     async def chunks(self, document_id: str) -> list[Chunk]:
         revision = None
@@ -111,8 +93,8 @@ class MongoDocuments(MongoRegistry):
             if entry is None:
                 return []
             if "revision" not in entry:
-                entry = await self._one(document_id, {"chunks": 1, "content": 1, "status": 1, **TIMES})
-                return [] if entry is None else chunks_of(entry)
+                entry = await self._one(document_id, {"chunks": 1, "content": 1, "status": 1, **records.TIMES})
+                return [] if entry is None else records.chunks_of(entry)
             async with self._mongo.reached():
                 found = await read_chunks(entry, self._mongo.chunks)
             if len(found) == entry["chunkCount"] or entry["revision"] == revision:
@@ -121,12 +103,12 @@ class MongoDocuments(MongoRegistry):
 
     async def pending(self, limit: int) -> list[str]:
         async with self._mongo.reached():
-            found = self._documents.find({"status": PENDING}, {"_id": 1}).sort("sequence").limit(limit)
+            found = self._documents.find({"status": records.PENDING}, {"_id": 1}).sort("sequence").limit(limit)
             return [str(entry["_id"]) async for entry in found]
 
     async def matching(self, where: Filter, limit: int) -> list[str]:
         async with self._mongo.reached():
-            found = self._documents.find({**OURS, **condition(where)}, {"_id": 1}).sort("sequence").limit(limit)
+            found = self._documents.find({**records.OURS, **condition(where)}, {"_id": 1}).sort("sequence").limit(limit)
             return [str(entry["_id"]) async for entry in found]
 
     async def similar(self, documents: Sequence[Document]) -> list[list[str]]:
@@ -135,16 +117,16 @@ class MongoDocuments(MongoRegistry):
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
         await self._state.current()
-        query = condition(where) if self._state.finds_others else {**OURS, **condition(where)}
+        query = condition(where) if self._state.finds_others else {**records.OURS, **condition(where)}
         query = query if after is None else {"$and": [query, after_cursor(after)]}
         order = [("timestamp", -1), ("timestampMicros", -1), ("_id", 1)]
         async with self._mongo.reached():
-            found = self._documents.find(query, WITHOUT_TEXTS).sort(order).limit(limit)
-            return [listing_of(entry) async for entry in found]
+            found = self._documents.find(query, records.WITHOUT_TEXTS).sort(order).limit(limit)
+            return [records.listing_of(entry) async for entry in found]
 
     async def groups(self, where: Filter) -> list[DocumentGroup]:
         await self._state.current()
-        query = condition(where) if self._state.finds_others else {**OURS, **condition(where)}
+        query = condition(where) if self._state.finds_others else {**records.OURS, **condition(where)}
         fields = {"kind": "contentType", "agent": "metadata.agent", "session": "sessionId", "tags": "metadata.tags"}
         at = {"$toLong": {"$ifNull": ["$occurredAt", {"$ifNull": ["$timestamp", EPOCH]}]}}
         key = {name: f"${field}" for name, field in fields.items()} | {
@@ -153,7 +135,7 @@ class MongoDocuments(MongoRegistry):
         counted_groups = {"$group": {"_id": key, "count": {"$sum": 1}, "last": {"$max": at}}}
         async with self._mongo.reached():
             found = await self._documents.aggregate([{"$match": query}, counted_groups])
-            return [group_of(entry) async for entry in found]
+            return [records.group_of(entry) async for entry in found]
 
     async def origins(self, where: Filter) -> dict[Origin, int]:
         passing = [{"$match": condition(where, "document")}, {"$group": {"_id": "$origin", "count": {"$sum": 1}}}]
@@ -164,18 +146,20 @@ class MongoDocuments(MongoRegistry):
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
         """Documents of other programs are left out, because their vectors are not ours."""
         async with self._mongo.reached():
-            found = self._documents.find({"_id": {"$gt": after}, **OURS}, STATE).sort("_id").limit(limit)
-            return {entry["_id"]: stored_of(entry) async for entry in found}
+            found = (
+                self._documents.find({"_id": {"$gt": after}, **records.OURS}, records.STATE).sort("_id").limit(limit)
+            )
+            return {entry["_id"]: records.stored_of(entry) async for entry in found}
 
     async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
         async with self._mongo.reached():
-            found = self._documents.find({"_id": {"$in": list(document_ids)}, **OURS}, {"contentHash": 1})
+            found = self._documents.find({"_id": {"$in": list(document_ids)}, **records.OURS}, {"contentHash": 1})
             return {entry["_id"]: str(entry["contentHash"]) async for entry in found}
 
     async def tenants(self) -> list[Tenant]:
         async with self._mongo.reached():
-            found = await self._documents.aggregate([{"$match": OURS}, {"$group": {"_id": "$tenant"}}])
-            return [tenant_from(entry["_id"]) async for entry in found]
+            found = await self._documents.aggregate([{"$match": records.OURS}, {"$group": {"_id": "$tenant"}}])
+            return [records.tenant_from(entry["_id"]) async for entry in found]
 
     async def periods(self) -> Periods | None:
         dated = {"$type": "date"}
@@ -187,10 +171,10 @@ class MongoDocuments(MongoRegistry):
             return None
         return Periods(Period(min(occurred), max(occurred)), Period(min(indexed), max(indexed)))
 
-    async def _ends(self, field: str, query: Entry) -> list[datetime]:
+    async def _ends(self, field: str, query: records.Entry) -> list[datetime]:
         """The first and the last of these times, each read off the end of an index; empty without any."""
-        found = [await self._documents.find_one(query, TIMES, sort=[(field, order)]) for order in (1, -1)]
-        return [at for entry in found if entry is not None and (at := time_of(entry, field)) is not None]
+        found = [await self._documents.find_one(query, records.TIMES, sort=[(field, order)]) for order in (1, -1)]
+        return [at for entry in found if entry is not None and (at := records.time_of(entry, field)) is not None]
 
     async def retrievals(self, document_id: str) -> Retrievals:
         entry = await self._one(document_id, {"retrievalStats": 1}) or {}
@@ -202,7 +186,7 @@ class MongoDocuments(MongoRegistry):
         lazily = self._written.with_options(write_concern=WriteConcern(w=1))
         updates = [
             UpdateOne(
-                {"_id": key_of(id_), **OURS},
+                {"_id": key_of(id_), **records.OURS},
                 {"$inc": {"retrievalStats.queryCount": count}, "$max": {"retrievalStats.lastRetrieved": at}},
             )
             for id_, count in Counter(document_ids).items()
@@ -221,7 +205,7 @@ class MongoDocuments(MongoRegistry):
         """How many documents of other programs are in the collection and were not taken over."""
         adopted = (await self._state.current()).adopted
         async with self._mongo.reached():
-            return max(await self._documents.count_documents(THEIRS) - (adopted or 0), 0)
+            return max(await self._documents.count_documents(records.THEIRS) - (adopted or 0), 0)
 
     async def tenant_state(self, tenant: Tenant) -> TenantState:
         seen = await self._state.of_tenant(tenant)
@@ -239,14 +223,14 @@ class MongoDocuments(MongoRegistry):
         """A conversation counts as a whole, with the time at which it began; 0 of 0 where no document is pending."""
         missing = others = 0
         if (await self._state.current()).totals.pending > 0:
-            missing = await self._count_chunks({"status": PENDING, **condition(where)})
+            missing = await self._count_chunks({"status": records.PENDING, **condition(where)})
         if self._state.finds_others and await self._count_others():
-            others = await self._count_chunks({**THEIRS, **condition(where)}, _THEIR_CHUNKS)
+            others = await self._count_chunks({**records.THEIRS, **condition(where)}, _THEIR_CHUNKS)
         if not missing + others:
             return Missing()
-        return Missing(missing + others, others + await self._count_chunks({**OURS, **condition(where)}))
+        return Missing(missing + others, others + await self._count_chunks({**records.OURS, **condition(where)}))
 
-    async def _count_chunks(self, query: Entry, chunks: Entry | str = "$chunkCount") -> int:
+    async def _count_chunks(self, query: records.Entry, chunks: records.Entry | str = "$chunkCount") -> int:
         total = [{"$match": query}, {"$group": {"_id": None, "chunks": {"$sum": chunks}}}]
         async with self._mongo.reached():
             found = await (await self._documents.aggregate(total)).to_list()
@@ -270,7 +254,7 @@ class MongoDocuments(MongoRegistry):
 
         async def mark(change: MongoChange) -> bool:
             require_model(COMPONENT, change.fingerprint, made_by)
-            return await self._mark(version, INDEXED, change)
+            return await self._mark(version, records.INDEXED, change)
 
         marked = await self._state.change(mark)
         # The model was checked when the change began; the record may have changed before the document did.
@@ -284,23 +268,23 @@ class MongoDocuments(MongoRegistry):
     async def mark_pending(self, document_ids: Collection[str]) -> None:
         async def mark(change: MongoChange) -> None:
             for id_ in document_ids:
-                await self._mark({"_id": id_, "status": INDEXED}, PENDING, change)
+                await self._mark({"_id": id_, "status": records.INDEXED}, records.PENDING, change)
 
         if document_ids:
             await self._state.change(mark)
 
     async def delete(self, document_id: str) -> bool:
-        key = {"_id": key_of(document_id), **OURS}
+        key = {"_id": key_of(document_id), **records.OURS}
 
-        async def remove(change: MongoChange) -> Entry | None:
-            before = await self._written.find_one_and_delete(key, SIZE)
+        async def remove(change: MongoChange) -> records.Entry | None:
+            before = await self._written.find_one_and_delete(key, records.SIZE)
             change.replaced(before, None)
             return before
 
         entry = await self._one(document_id, {"status": 1})
         if entry is None:
             return False
-        if not is_ours(entry):
+        if not records.is_ours(entry):
             raise ForeignDataError(
                 COMPONENT, f"The document {document_id!r} was stored by another program; it was not deleted."
             )
@@ -310,22 +294,22 @@ class MongoDocuments(MongoRegistry):
         await self._revisions.removed(note, document_id, before)
         return before is not None
 
-    async def _one(self, document_id: str, projection: Entry) -> Entry | None:
+    async def _one(self, document_id: str, projection: records.Entry) -> records.Entry | None:
         async with self._mongo.reached():
             return await self._documents.find_one({"_id": key_of(document_id)}, projection)
 
-    async def _replace(self, document: Document, chunks: Sequence[Chunk], version: Entry) -> bool:
+    async def _replace(self, document: Document, chunks: Sequence[Chunk], version: records.Entry) -> bool:
         """Store a document in place of the given version of it, or of any version or none if `version` is empty."""
         entry = await self._revisions.store(document, chunks)
         fields = {name: value for name, value in entry.items() if name != "_id"}
         query = {"_id": entry["_id"], **version}
 
-        async def show(change: MongoChange) -> tuple[bool, Entry | None]:
+        async def show(change: MongoChange) -> tuple[bool, records.Entry | None]:
             # Changes are numbered in order, so `sequence` sorts documents by age.
             on_insert = {"sequence": change.number, "retrievalStats": {"queryCount": 0}}
             update = {"$set": fields, "$setOnInsert": on_insert}
             before = await _repeated(
-                lambda: self._written.find_one_and_update(query, update, projection=SIZE, upsert=not version)
+                lambda: self._written.find_one_and_update(query, update, projection=records.SIZE, upsert=not version)
             )
             if before is None and version:
                 return False, None
@@ -339,15 +323,15 @@ class MongoDocuments(MongoRegistry):
             await self._revisions.withdraw(entry)
         return is_shown
 
-    async def _mark(self, query: Entry, status: str, change: MongoChange) -> bool:
-        before = await self._written.find_one_and_update(query, {"$set": {"status": status}}, projection=SIZE)
+    async def _mark(self, query: records.Entry, status: str, change: MongoChange) -> bool:
+        before = await self._written.find_one_and_update(query, {"$set": {"status": status}}, projection=records.SIZE)
         if before is None:
             return False
         change.marked(before, status)
         return True
 
 
-async def _repeated(work: Callable[[], Awaitable[Entry | None]]) -> Entry | None:
+async def _repeated(work: Callable[[], Awaitable[records.Entry | None]]) -> records.Entry | None:
     """Retry after a duplicate key: another writer has just inserted the document, and the next attempt updates it."""
     for _ in range(_ATTEMPTS - 1):
         try:

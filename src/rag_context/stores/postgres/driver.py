@@ -163,7 +163,6 @@ _NOT_NOW = ("08", "40", "53", "55", "57", "58")
 _OTHER_DIMENSION = "22000"
 _NO_TABLE = "42P01"
 
-
 _INCOMPLETE = ("3F000", "42P01", "42703", "42704", "42883")
 """A schema, a table, a column, a type or a function is missing."""
 

@@ -38,7 +38,6 @@ SELECT (SELECT count(*) FROM rag_context.chunks AS c WHERE c.tenant = $2 AND c.t
 FROM unnest($1::bigint[]) WITH ORDINALITY AS query (term, number) ORDER BY number
 """
 
-
 ENTRY_PROFILE = f"{PROSE.k1}::float8 AS k1, {PROSE.b}::float8 AS b"
 """The parameters of BM25 for `entries`; all of them are prose."""
 

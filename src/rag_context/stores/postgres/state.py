@@ -115,7 +115,6 @@ _TRY_ALONE = "SELECT pg_try_advisory_xact_lock($1)"
 
 _BESIDE_OTHERS = "SELECT pg_advisory_xact_lock_shared($1)"
 
-
 _CLAIM = "SELECT pg_try_advisory_lock(hashtextextended($1, 1))"
 """Not the key of writers of a document, which must not wait until it is embedded."""
 

@@ -106,7 +106,6 @@ class PostgresVectors:
         self.passages = documents.passages
         self.indexed_from = min(INDEXED_FROM, exact_rows)
         """Up to so many vectors need no index."""
-
         self._exact_rows = exact_rows
         self._indexed: dict[int, int] = {}
         self._broad: TTLCache[Filter, bool] = TTLCache(1024, COUNTED_S)

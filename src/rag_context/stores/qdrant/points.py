@@ -58,7 +58,6 @@ IDENTITY = [CHUNK_ID, DOCUMENT_ID, CONTENT_HASH]
 OF_A_HIT = [DOCUMENT_ID, POSITION, CONTENT_TYPE, THREAD, SPEAKER, OCCURRED_AT, TIMESTAMP]
 """What ranking needs of a chunk."""
 
-
 BLOCK_BYTES = 5
 RADIX = 257
 """A digit per byte, counted from 1; 0 stands for "the source ends here"."""

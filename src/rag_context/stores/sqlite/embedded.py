@@ -29,7 +29,6 @@ FILE_NAME = "rag-context.db"
 VECTORS_FILE_NAME = "vectors.db"
 """The name of one with the vectors of another store's documents."""
 
-
 _COUNTS = "SELECT (SELECT count(*) FROM documents), (SELECT count(*) FROM collections)"
 
 

@@ -29,13 +29,11 @@ SUMMED, PACKED, TIMED, ORIGINS = 2, 6, 7, 11
 TIMEOUT_S = 4.0
 RETRY_S = 0.02
 
-
 _LOOK = """
 SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)
 FROM pragma_application_id, pragma_user_version
 """
 """One statement, so that all three are of one moment: another process may be making the file."""
-
 
 _ORIGINS_OF_DOCUMENTS = """
 UPDATE chunks SET origin = d.origin FROM documents AS d WHERE d.key = chunks.document AND chunks.origin IS NULL

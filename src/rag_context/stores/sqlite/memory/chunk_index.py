@@ -34,7 +34,6 @@ SCORED = 8
 REMEMBERED = 20_000
 """Chunks whose names are kept together, of some 200 bytes each."""
 
-
 TenantName = tuple[str, str, str]
 """`Tenant.names`."""
 

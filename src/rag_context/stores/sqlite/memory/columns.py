@@ -20,7 +20,6 @@ logger = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
-
 STATED = (*FILTERED, "agent")
 """The fields of metadata that a document has in a column of its own."""
 
