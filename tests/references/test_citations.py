@@ -2,7 +2,7 @@
 
 import pytest
 
-from rag_context.references.citations import citations
+from rag_context.references.checking import citations
 
 
 @pytest.mark.parametrize(

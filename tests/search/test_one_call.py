@@ -17,13 +17,12 @@ from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendUnavailableError
 from rag_context.memory.bound_embedder import BoundEmbedder
 from rag_context.ports.models import Embedder
-from rag_context.ports.reading import CandidateRequest, CandidateSource, Shortlist, Snapshot
+from rag_context.ports.reading import CandidateRequest, CandidateSource, Shortlist, Snapshot, completed
 from rag_context.ports.writing import Version
 from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
 from rag_context.search.chain import TEXT_MISSING, WARNINGS, SearchChain
 from rag_context.search.query import Answer, Level, Mode, Query
 from rag_context.search.question_rules import with_windows
-from rag_context.search.reads import completed
 from rag_context.search.retrievers import Backends
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.stores.postgres.candidates import PostgresCandidates

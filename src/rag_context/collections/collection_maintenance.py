@@ -16,7 +16,7 @@ from rag_context.collections.collections import WRITE_S, Collections
 from rag_context.collections.labels import OWN_EMBEDDER, RECORD, built_name, is_made_by, model_record, record_of
 from rag_context.collections.provider_connections import CollectionRef, ProviderCalls, ProviderConnection
 from rag_context.domain.clauses import EVERYTHING
-from rag_context.domain.documents import Status
+from rag_context.domain.documents import Status, slices
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendRejectedError, ConflictError, RagContextError
 from rag_context.ports.provider import Collection, Entry, Switching
@@ -178,8 +178,7 @@ async def _differences(provider: ProviderCalls, name: str, built: str) -> tuple[
     built_ids = set(await provider.ids(built, EVERYTHING))
     missing = [id_ for id_ in source_ids if id_ not in built_ids]
     both = [id_ for id_ in source_ids if id_ in built_ids]
-    for start in range(0, len(both), _BATCH):
-        some = both[start : start + _BATCH]
+    for some in slices(both, _BATCH):
         one = {entry.id: entry for entry in await _entries(provider, name, some)}
         other = {entry.id: entry for entry in await _entries(provider, built, some)}
         missing += [id_ for id_ in some if one.get(id_) != other.get(id_)]

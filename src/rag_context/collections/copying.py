@@ -16,6 +16,7 @@ import numpy as np
 
 from rag_context.collections.labels import BUILT, require_writable
 from rag_context.domain.clauses import EVERYTHING
+from rag_context.domain.documents import slices
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, ConflictError, InvalidInputError, NotFoundError
 from rag_context.ports.provider import Collection as CollectionRecord
@@ -276,8 +277,7 @@ async def _rows(located: Located) -> AsyncIterator[list[Row]]:
     offset = 0
     while True:
         page = await located.provider.entries(located.name, EVERYTHING, limit=_PAGE, offset=offset)
-        for start in range(0, len(page.entries), _BATCH):
-            entries = page.entries[start : start + _BATCH]
+        for entries in slices(page.entries, _BATCH):
             vectors = await located.provider.vectors(located.name, [entry.id for entry in entries])
             yield [(entry, vectors[entry.id]) for entry in entries if entry.id in vectors]
         offset += _PAGE

@@ -17,7 +17,7 @@ import numpy as np
 from rag_context import errors
 from rag_context.collections.registry import examined
 from rag_context.domain.clauses import EVERYTHING, Clause
-from rag_context.domain.documents import Status
+from rag_context.domain.documents import Status, slices
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.domain.where import matches
 from rag_context.ingest.text_vectors import SLICE, SLICE_S
@@ -50,8 +50,7 @@ class TextEmbedder:
     async def documents(self, texts: Sequence[str]) -> Matrix:
         """Embed passages, after queries that wait: `(n, dim) float32`. Raises: BackendError."""
         # Slice by slice: a query that comes meanwhile goes ahead of the next one.
-        slices = [texts[start : start + SLICE] for start in range(0, len(texts), SLICE)]
-        return np.concatenate([await self._for_documents.embed_documents(part) for part in slices])
+        return np.concatenate([await self._for_documents.embed_documents(part) for part in slices(texts, SLICE)])
 
 
 DEFAULT = "default"

@@ -10,14 +10,15 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache, partial
-from typing import Annotated, Any, TypeAlias, get_type_hints
+from typing import Annotated, Any, TypeAlias, TypeVar, get_type_hints
 from uuid import UUID, uuid5
 
+T = TypeVar("T")
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 CHAT = "chat"
@@ -553,3 +554,8 @@ def end_of(until: datetime | None, as_of: datetime | None) -> datetime | None:
         return until
     after = as_of + _MICROSECOND
     return after if until is None else min(until, after)
+
+
+def slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Items in order, `size` at once."""
+    return (items[start : start + size] for start in range(0, len(items), size))

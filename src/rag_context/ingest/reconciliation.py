@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rag_context.domain.documents import Missing, Stored, StoredVectors
+from rag_context.domain.documents import Missing, Stored, StoredVectors, slices
 from rag_context.domain.reports import EXAMPLES, IntegrityReport, Issue, IssueKind, Thoroughness
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import DocumentCheck, DocumentWriter, IndexAuditor, VectorWriter
@@ -77,7 +77,7 @@ class Reconciler:
         orphans = [id_ for id_ in sorted(unknown) if await self._documents.stored(id_) is None]
         self._explained = 0
         # Orphans are not deleted here. Their number is remembered, or `differ` would report them each time.
-        for ids in _slices(orphans):
+        for ids in slices(orphans, PAGE):
             vectors = await self._vectors.stored_vectors(ids)
             self._explained += sum(len(each.chunk_ids) for each in vectors.values())
         return Divergence(tuple(missing), tuple(stale), tuple(orphans))
@@ -97,11 +97,11 @@ class Reconciler:
 
     async def repair(self, found: Divergence) -> None:
         """Make documents without their vectors pending; the background sweep embeds them."""
-        for ids in _slices((*found.missing, *found.stale)):
+        for ids in slices((*found.missing, *found.stale), PAGE):
             await self._writer.mark_pending(ids)
 
     async def purge(self, found: Divergence) -> None:
-        for ids in _slices(found.orphans):
+        for ids in slices(found.orphans, PAGE):
             gone = [id_ for id_ in ids if await self._documents.stored(id_) is None]
             await self._vectors.discard(gone)
             await self._writer.mark_pending(gone)  # one of them may have been indexed since
@@ -201,7 +201,3 @@ def _merged(issues: Sequence[Issue]) -> tuple[Issue, ...]:
             issue.kind, earlier.count + issue.count, (*earlier.examples, *issue.examples)[:EXAMPLES]
         )
     return tuple(merged[kind] for kind in IssueKind if kind in merged)
-
-
-def _slices(ids: Sequence[str]) -> list[Sequence[str]]:
-    return [ids[start : start + PAGE] for start in range(0, len(ids), PAGE)]

@@ -23,8 +23,7 @@ from rag_context.domain.documents import (
 )
 from rag_context.domain.search import Filter
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.ingest.secret_rules import ASSIGNED, RULES, TABLE_HEADING, TABLE_NAMES, SecretRule
-from rag_context.ingest.secret_values import looks_random
+from rag_context.ingest.secret_rules import ASSIGNED, RULES, TABLE_HEADING, TABLE_NAMES, SecretRule, looks_random
 
 MARK = "[REDACTED:"
 """How a mask begins."""

@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from rag_context.domain.documents import slices
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.ingest.reconciliation import PAGE, misses_vectors
 from rag_context.ports.reading import DocumentStore, VectorStore
@@ -234,8 +235,7 @@ class GenerationRebuilder:
         storage = self.vectors.of(generation)
         # A process that does not know of the run deletes documents without their new vectors.
         unknown = [id_ async for id_ in storage.stored_documents()]
-        for start in range(0, len(unknown), PAGE):
-            some = unknown[start : start + PAGE]
+        for some in slices(unknown, PAGE):
             stored = await self.documents.content_hashes(some)
             if gone := [id_ for id_ in some if id_ not in stored]:
                 await storage.discard(gone)

@@ -22,7 +22,7 @@ from rag_context.api.operations.routes import PERFORMED
 from rag_context.api.search import LegReport, SearchFailedError, SearchRequest, SearchResponse
 from rag_context.collections.collection_service import CollectionService
 from rag_context.domain.callers import Bounds
-from rag_context.domain.documents import CODE, DEFAULT_TENANT, Counts, Shelf, Status, Tenant, utc_now
+from rag_context.domain.documents import CODE, DEFAULT_TENANT, Counts, Shelf, Status, Tenant, slices, utc_now
 from rag_context.domain.journal import Cause, Link
 from rag_context.domain.reports import QUERY_CHARS
 from rag_context.domain.search import Filter
@@ -36,15 +36,14 @@ from rag_context.memory import bounded, mappers
 from rag_context.memory.background_maintenance import BackgroundMaintenance
 from rag_context.memory.bound_embedder import BoundEmbedder
 from rag_context.memory.changing import UNSUPPORTED, Changes
-from rag_context.memory.document_queries import DocumentQueries, SimilarDocuments, ids_to_delete, remove
-from rag_context.memory.filter_hints import filter_hint
+from rag_context.memory.document_queries import DocumentQueries, SearchFetch, SimilarDocuments, ids_to_delete, remove
+from rag_context.memory.facets import filter_hint
 from rag_context.memory.health import ROLES, IndexingProgress, health_response, lost_vectors
 from rag_context.memory.hook_service import HookDependencies, hook_answers
 from rag_context.memory.index_maintenance import Reindexing
 from rag_context.memory.meters import Meters, Readings
 from rag_context.memory.rebuilding import Rebuilding
 from rag_context.memory.review import Review
-from rag_context.memory.search_fetch import SearchFetch
 from rag_context.memory.single_writes import SingleWrites
 from rag_context.memory.telemetry import TIME_RANGES, Recorder, Telemetry, describe, describe_indexing
 from rag_context.ports.models import CONFIRMED, Tokenizer
@@ -412,9 +411,8 @@ class Service:
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
         """Embed texts as passages, after queries that wait: `(n, dim) float32`. Raises: BackendError."""
-        slices = [texts[start : start + SLICE] for start in range(0, len(texts), SLICE)]
         async with self._dependencies.admissions.writes.admitted():
-            return np.concatenate([await self._embedder.embed_documents(part) for part in slices])
+            return np.concatenate([await self._embedder.embed_documents(part) for part in slices(texts, SLICE)])
 
     def model(self) -> EmbeddingModel:
         """The model that `embed` and all searches use. Raises: BackendError before it is loaded."""

@@ -1,9 +1,9 @@
 """Ports of the read path: vectors, keyword index, documents, metrics, cache."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from rag_context.domain.documents import (
     Chunk,
@@ -158,6 +158,18 @@ class Snapshot(Protocol):
     def conversations(self, query: str, threads: Sequence[str], tenant: Tenant) -> Mapping[str, float]: ...
 
     def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]: ...
+
+
+def completed(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits, without an event loop: what runs in a reading thread."""
+    try:
+        # A coroutine that waits for nothing runs to its end at once, and returns by StopIteration.
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    work.close()
+    raise RuntimeError("a coroutine that must not wait did")
 
 
 @dataclass(frozen=True, slots=True)

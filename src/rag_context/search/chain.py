@@ -14,7 +14,7 @@ from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import Filter, KeywordHit
 from rag_context.errors import BackendDataError, BackendError, BackendStartingError, BackendTimeoutError
 from rag_context.ports.models import Reranker
-from rag_context.ports.reading import CandidateSource
+from rag_context.ports.reading import CandidateSource, completed
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Breaker, BreakerOpenError, Dependency
 from rag_context.search import reads
@@ -270,7 +270,7 @@ class SearchChain:
         with retrievers.reported("vector", "index_read"), retrievers.deadline.applied():
             selection = await candidates.read(
                 lambda: candidate_request(query, vector_results, text),
-                lambda snapshot: reads.completed(select_in(snapshot, query, vector_results, text, self._known)),
+                lambda snapshot: completed(select_in(snapshot, query, vector_results, text, self._known)),
             )
             # Recorded afterwards: the call ran in a thread, which knows no trace.
             if not candidates.is_remote:
@@ -322,7 +322,7 @@ class SearchChain:
             with retrievers.answer_deadline.applied(), span("ranking"):
                 selection = await candidates.read(
                     lambda: candidate_request(query, None, query.text, text),
-                    lambda snapshot: reads.completed(
+                    lambda snapshot: completed(
                         select(query, reads.SnapshotReads(snapshot, query, None), None, text, self._known)
                     ),
                 )

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias, TypeVar
@@ -47,18 +47,6 @@ COUNTING_SHARE = 0.05
 """Most of the time that is spent on counting one filter's vectors while the index keeps changing."""
 
 REMEMBERED = 1000
-
-
-def completed(work: Coroutine[None, None, T]) -> T:
-    """The result of a coroutine that never waits, without an event loop: what runs in a reading thread."""
-    try:
-        # A coroutine that waits for nothing runs to its end at once, and returns by StopIteration.
-        work.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    work.close()
-    raise RuntimeError("a coroutine that must not wait did")
 
 
 class SnapshotReads:

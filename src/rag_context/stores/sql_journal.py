@@ -263,16 +263,6 @@ class SqlJournal:
         return await self._database.read(due)
 
 
-def completed(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits."""
-    try:
-        work.send(None)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    raise RuntimeError("a coroutine over the embedded file has waited")
-
-
 async def write_recorded(
     tables: JournalTables, version: Version, cause: journal.Cause, write: Callable[[], Awaitable[T]]
 ) -> T:

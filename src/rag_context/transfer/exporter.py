@@ -4,14 +4,14 @@ Only a few documents are in memory at a time, so the size of an index does not m
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
 
 from rag_context.api.export_lines import ExportFooter, ExportHeader
-from rag_context.domain.documents import Chunk, Shelf, Stored, utc_now
+from rag_context.domain.documents import Chunk, Shelf, Stored, slices, utc_now
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendUnavailableError
 from rag_context.ports.reading import DocumentStore, VectorStore
@@ -69,7 +69,8 @@ class Exporter:
             last = max(page)
             written: list[str] = []
             # What was forgotten leaves in no file.
-            for ids in _slices(sorted(id_ for id_, stored in page.items() if stored.shelf is not Shelf.TRASH)):
+            kept = sorted(id_ for id_, stored in page.items() if stored.shelf is not Shelf.TRASH)
+            for ids in slices(kept, AT_ONCE):
                 read = await asyncio.gather(*(self.read(id_, page[id_], model, project) for id_ in ids))
                 for entry in read:
                     if entry is not None:
@@ -128,7 +129,3 @@ class Exporter:
             raise BackendUnavailableError(
                 "documents", "The index's model was replaced during the export: export it again."
             )
-
-
-def _slices(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (ids[start : start + AT_ONCE] for start in range(0, len(ids), AT_ONCE))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from rag_context.domain.documents import Stored
+from rag_context.domain.documents import Stored, slices
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendRejectedError, ForgottenError
@@ -123,8 +123,7 @@ class Mover:
             async for part in changes.earlier(journal):
                 await self._importer.take_over(part)
         ordered = await self._ordered(documents)
-        for start in range(0, len(ordered), BATCH):
-            ids = ordered[start : start + BATCH]
+        for ids in slices(ordered, BATCH):
             read = await asyncio.gather(*(self._read(id_, documents[id_], model) for id_ in ids))
             await self._write([entry for entry in read if entry is not None], usable, copied)
             done += len(ids)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from cachetools import LRUCache
 from pymongo.errors import OperationFailure
 
-from rag_context.domain.documents import Tenant, microseconds
+from rag_context.domain.documents import Tenant, microseconds, slices
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
 from rag_context.domain.text import query_terms, terms
 from rag_context.stores.mongodb.chunk_records import (
@@ -190,8 +190,7 @@ class MongoTexts:
         records: list[Entry] = []
         best: dict[str, KeywordHit] = {}
         # Page by page: few of the best were replaced meanwhile, so the first page is mostly enough.
-        for start in range(0, len(ranked), limit):
-            page = ranked[start : start + limit]
+        for page in slices(ranked, limit):
             keys = list({row.chunk.document_id for _, row in page} - named.keys())
             named.update(dict.fromkeys(keys))
             found = self._mongo.documents.find({"_id": {"$in": keys}}, {"revision": 1}).max_time_ms(SEARCH_MS)

@@ -215,8 +215,8 @@ def is_hit(payload: Payload | None) -> bool:
     return {DOCUMENT_ID, POSITION, CONTENT_TYPE, TIMESTAMP} <= (payload or {}).keys()
 
 
-def of_documents(document_ids: list[str]) -> models.Filter:
-    match = models.MatchAny(any=document_ids)
+def of_documents(document_ids: Sequence[str]) -> models.Filter:
+    match = models.MatchAny(any=list(document_ids))
     return models.Filter(must=[models.FieldCondition(key=DOCUMENT_ID, match=match)], must_not=OURS.must_not)
 
 

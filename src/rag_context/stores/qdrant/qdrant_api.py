@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 from qdrant_client import AsyncQdrantClient, models
 
+from rag_context.domain.documents import slices
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendTimeoutError, ConfigurationError
 from rag_context.stores.qdrant.qdrant_errors import COMPONENT, FAULTS, NoCollectionError, backend_error
@@ -147,8 +148,7 @@ class QdrantConnection:
     ) -> list[models.Record]:
         """The points that exist of `ids`, which are distinct, `page` of them by a call. Raises: as `count`."""
         found: list[models.Record] = []
-        for start in range(0, len(ids), page):
-            some = ids[start : start + page]
+        for some in slices(ids, page):
             found += await self.call(
                 self.client.retrieve(
                     self.collection, some, with_payload=payload, with_vectors=vectors, consistency=self.consistency

@@ -12,9 +12,15 @@ from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.stores.engines import check_distinct, few_at_once, timed_health, unknown_collection
-from rag_context.stores.qdrant.collection_records import REGISTRY, CollectionRecord, CollectionRegistry, points_of
 from rag_context.stores.qdrant.qdrant_api import QdrantConnection, QdrantOptions, connected
-from rag_context.stores.qdrant.stored_collections import CollectionStorage, ForeignCollection
+from rag_context.stores.qdrant.stored_collections import (
+    REGISTRY,
+    CollectionRecord,
+    CollectionRegistry,
+    CollectionStorage,
+    ForeignCollection,
+    points_of,
+)
 from rag_context.stores.tokens import CAPABILITIES
 
 PREFIX = "rag-context"

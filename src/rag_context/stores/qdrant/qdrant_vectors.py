@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -11,7 +11,7 @@ from typing import TypeVar, Unpack
 from qdrant_client import models
 from qdrant_client.common.version_check import is_compatible
 
-from rag_context.domain.documents import Chunk, Document, StoredVectors
+from rag_context.domain.documents import Chunk, Document, StoredVectors, slices
 from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
@@ -88,13 +88,13 @@ class QdrantVectors(VectorCollection):
         await self._delete(points.stale_points(document.id, [point.id for point in stored]))
 
     async def discard(self, document_ids: Collection[str]) -> None:
-        for ids in _batches(sorted(document_ids), qdrant_api.PAGE):
+        for ids in slices(sorted(document_ids), qdrant_api.PAGE):
             await self._delete(points.of_documents(ids))
 
     async def stored_vectors(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
         chunks: defaultdict[str, set[str]] = defaultdict(set)
         revisions: defaultdict[str, set[str]] = defaultdict(set)
-        for ids in _batches(sorted(document_ids), qdrant_api.PAGE):
+        for ids in slices(sorted(document_ids), qdrant_api.PAGE):
             async for record in self._scroll(points.of_documents(ids), points.IDENTITY):
                 payload = record.payload or {}
                 document_id = str(payload.get(points.DOCUMENT_ID))
@@ -199,7 +199,7 @@ class QdrantVectors(VectorCollection):
             await self._upsert(points)
 
     async def _upsert(self, points: Sequence[models.PointStruct]) -> None:
-        for batch in _batches(points, _BATCH):
+        for batch in slices(points, _BATCH):
             await self._connection.upsert(batch)
 
     async def _delete(self, where: models.Filter) -> None:
@@ -222,10 +222,6 @@ def _points(document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> lis
         models.PointStruct(id=chunk.id, vector=row.tolist(), payload=points.payload_of(document, chunk))
         for chunk, row in zip(chunks, vectors, strict=True)
     ]
-
-
-def _batches(items: Sequence[T], size: int) -> Iterator[list[T]]:
-    return (list(items[start : start + size]) for start in range(0, len(items), size))
 
 
 @asynccontextmanager

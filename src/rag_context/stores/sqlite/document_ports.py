@@ -11,10 +11,10 @@ from rag_context.domain.journal import Cause
 from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Neighbours
 from rag_context.domain.vectors import EmbeddingModel, Matrix
+from rag_context.ports.reading import completed
 from rag_context.ports.writing import Version
 from rag_context.resilience.admission import Computing
 from rag_context.stores.sql_documents import DocumentTables, SqlDocuments
-from rag_context.stores.sql_journal import completed
 from rag_context.stores.sqlite import changes, document_rows, journal, vector_models
 from rag_context.stores.sqlite.database import Database, reading, reads
 from rag_context.stores.sqlite.memory.following import IndexInMemory

@@ -7,10 +7,11 @@ from typing import TypeVar
 
 from rag_context.domain.documents import Tenant, chunk_ids
 from rag_context.domain.journal import Cause, Held
+from rag_context.ports.reading import completed
 from rag_context.ports.writing import Version
 from rag_context.stores import sql_journal
 from rag_context.stores.sql_documents import PENDING, Row
-from rag_context.stores.sql_journal import Work, completed
+from rag_context.stores.sql_journal import Work
 from rag_context.stores.sqlite import changes
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.document_rows import SqliteTables, run

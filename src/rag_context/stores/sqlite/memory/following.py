@@ -25,9 +25,8 @@ from rag_context.domain.reports import counted
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendError, BackendStartingError
-from rag_context.ports.reading import CandidateRequest, Snapshot
+from rag_context.ports.reading import CandidateRequest, Snapshot, completed
 from rag_context.stores.sql_documents import read_passages
-from rag_context.stores.sql_journal import completed
 from rag_context.stores.sqlite.database import Database, reading
 from rag_context.stores.sqlite.document_rows import SqliteTables, lenient
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
