@@ -21,8 +21,8 @@ from benchmarks.figures import Figure, as_markdown
 from benchmarks.hundred_thousand import fill
 from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.postgres import open_postgres
-from rag_context.wiring.move_ends import EMBEDDED, open_move
 from rag_context.wiring.stores import open_stores
+from rag_context.wiring.transfers import EMBEDDED, open_move
 
 CHUNKS = 100_000
 ONE_BY_ONE = 10_000

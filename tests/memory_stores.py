@@ -29,8 +29,7 @@ from rag_context.domain.documents import (
 )
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
-from rag_context.ports.vector_checks import require_model
-from rag_context.ports.writing import Version, written_in_turn
+from rag_context.ports.writing import Version, require_model, written_in_turn
 
 
 @dataclass(slots=True)

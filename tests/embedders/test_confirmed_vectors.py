@@ -2,7 +2,7 @@
 
 import asyncio
 
-from rag_context.domain.fingerprints import PROBE
+from rag_context.domain.vectors import PROBE
 from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.embedders.openai_embedder import OpenAIEmbedder
 from rag_context.testing import FrozenClock

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from rag_context.domain.fingerprints import PROBE
+from rag_context.domain.vectors import PROBE
 from rag_context.embedders.openai_embedder import OpenAIEmbedder
 from rag_context.embedders.served_model import SHARED_S, SingleFlight
 from rag_context.errors import BackendStartingError, BackendUnavailableError, ConfigurationError

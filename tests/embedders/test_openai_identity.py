@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_context.domain.fingerprints import PROBE, fingerprint, same_model
-from rag_context.domain.vectors import Vector
+from rag_context.domain.vectors import PROBE, Vector, fingerprint, same_model
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
 from rag_context.memory.bound_embedder import BoundEmbedder
 from rag_context.ports.writing import Version

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rag_context.domain.fingerprints import PROBE
+from rag_context.domain.vectors import PROBE
 from rag_context.embedders.served_model import EmbeddingApi
 from rag_context.errors import (
     BackendDataError,

@@ -9,7 +9,7 @@ import pytest
 
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.domain.documents import Stored
-from rag_context.ports.foreign import ForeignRecord
+from rag_context.ports.reading import ForeignRecord
 from rag_context.transfer.adopter import Adopter, Passages, RecordReader, joined_text, time_of
 from tests.memory_stores import MemoryStore
 

@@ -20,9 +20,9 @@ from rag_context.ports.writing import Version
 from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.postgres import open_postgres
 from rag_context.testing import FakeEmbedder
-from rag_context.wiring.move_ends import open_move
 from rag_context.wiring.opening import open_all_connections
 from rag_context.wiring.stores import Stores, open_stores
+from rag_context.wiring.transfers import open_move
 from tests.cli.run_command import Commands
 from tests.servers.postgres import execute, postgres_database, query
 from tests.servers.postgres_fixtures import database, server, template

@@ -15,8 +15,8 @@ from rag_context.errors import NotFoundError
 from rag_context.logs import configure_logging
 from rag_context.settings import Settings
 from rag_context.transfer.adopter import EXAMPLES, Adopted, Adopter, AdoptionPlan, Passages, RecordReader
-from rag_context.wiring.adoption import AdoptionOrigin, open_origins
 from rag_context.wiring.opening import open_adopting
+from rag_context.wiring.transfers import AdoptionOrigin, open_origins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,9 +24,9 @@ from rag_context.logs import configure_logging
 from rag_context.memory.index_maintenance import report
 from rag_context.settings import Settings
 from rag_context.transfer.mover import Copied, MoveDifference
-from rag_context.wiring.move_ends import EMBEDDED, Move, open_move
 from rag_context.wiring.opening import OnMismatch, open_audit, open_service
 from rag_context.wiring.stores import begin_empty_index
+from rag_context.wiring.transfers import EMBEDDED, Move, open_move
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,8 +31,8 @@ from rag_context.memory.service import Service
 from rag_context.settings import Settings
 from rag_context.transfer.exporter import Exported
 from rag_context.transfer.importer import Conflict, Imported, ImportOutcome, Lines
-from rag_context.wiring.backups import back_up, restore
 from rag_context.wiring.opening import open_export, open_import
+from rag_context.wiring.transfers import back_up, restore
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

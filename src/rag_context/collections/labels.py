@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from rag_context.domain.documents import Json
-from rag_context.domain.fingerprints import same_model
-from rag_context.domain.vectors import EmbeddingModel
+from rag_context.domain.vectors import EmbeddingModel, same_model
 from rag_context.errors import ConflictError, FieldError, InvalidInputError
 from rag_context.ports.provider import Collection
 

@@ -11,7 +11,7 @@ class Rule(StrEnum):
     SPEAKER = "speaker"
     """By whom the question is about; `search.question_rules`."""
     IDENTIFIER = "identifier"
-    """What holds a rare identifier of the question comes first; `search.identifiers`."""
+    """What holds a rare identifier of the question comes first; `search.code_rank`."""
     ANSWER = "answer"
     """By whether a message holds a time, a number or a place, as the question requires; `search.message_rules`."""
     QUESTIONS = "questions"

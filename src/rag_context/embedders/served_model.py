@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_context.domain.documents import Json
-from rag_context.domain.fingerprints import PROBE, SAME_COSINE, fingerprint
-from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
+from rag_context.domain.vectors import PROBE, SAME_COSINE, EmbeddingModel, Matrix, Vector, fingerprint
 from rag_context.embedders.model_vectors import Checker
 from rag_context.embedders.profiles import profile
 from rag_context.errors import BackendDataError, BackendError

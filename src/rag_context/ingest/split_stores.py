@@ -16,8 +16,16 @@ from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError, ForeignDataError
 from rag_context.ingest.reconciliation import PAGE
 from rag_context.ports.reading import DocumentStore
-from rag_context.ports.vector_checks import require_model, require_shape
-from rag_context.ports.writing import DocumentWriter, Journal, ModelRegistry, VectorWriter, Version, written_in_turn
+from rag_context.ports.writing import (
+    DocumentWriter,
+    Journal,
+    ModelRegistry,
+    VectorWriter,
+    Version,
+    require_model,
+    require_shape,
+    written_in_turn,
+)
 from rag_context.resilience.dependency import Dependency
 
 logger = logging.getLogger(__name__)

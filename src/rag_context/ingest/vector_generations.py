@@ -15,8 +15,7 @@ from rag_context.domain.documents import slices
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.ingest.reconciliation import PAGE, misses_vectors
 from rag_context.ports.reading import DocumentStore, VectorStore
-from rag_context.ports.vector_checks import can_switch, no_rebuild
-from rag_context.ports.writing import DocumentWriter, VectorWriter
+from rag_context.ports.writing import DocumentWriter, VectorWriter, can_switch, no_rebuild
 
 P = ParamSpec("P")
 T = TypeVar("T")

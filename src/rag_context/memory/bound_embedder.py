@@ -9,8 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from rag_context.domain import samples
-from rag_context.domain.fingerprints import same_vectors
-from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector, probed_calibration
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector, probed_calibration, same_vectors
 from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, IndexMismatchError
 from rag_context.ports.models import Embedder, Provenance, Tokenizer
 from rag_context.ports.writing import ModelRegistry, VectorRebuilder

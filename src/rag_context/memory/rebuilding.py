@@ -13,8 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 
-from rag_context.domain.fingerprints import same_vectors
-from rag_context.domain.vectors import EmbeddingModel, Rebuild
+from rag_context.domain.vectors import EmbeddingModel, Rebuild, same_vectors
 from rag_context.errors import BackendDataError, BackendRejectedError
 from rag_context.ingest.indexer import Indexer
 from rag_context.memory.bound_embedder import BoundEmbedder

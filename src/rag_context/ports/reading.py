@@ -1,6 +1,6 @@
-"""Ports of the read path: vectors, keyword index, documents, metrics, cache."""
+"""Ports of the read path: vectors, keyword index, documents, metrics, cache; and records of other programs."""
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
@@ -254,3 +254,24 @@ class Cache(Protocol):
     async def set(self, key: str, value: bytes, ttl_s: float) -> None: ...
 
     async def ping(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignRecord:
+    """A document of another program, or one passage of it: text, other fields, and ids of its vectors' passages."""
+
+    id: str
+    text: str
+    fields: Mapping[str, object]
+    chunk_ids: frozenset[str] = frozenset()
+
+
+class ForeignSource(Protocol):
+    """A place with records of another program. Reading changes nothing there."""
+
+    @property
+    def label(self) -> str:
+        """The place, for people, without secrets."""
+
+    def records(self) -> AsyncIterator[ForeignRecord]:
+        """All records, in an order that does not change. Raises: BackendError, NotFoundError (no such place)."""

@@ -1,6 +1,7 @@
 """Ports of the write path, where one store holds everything or two share no transaction; and those of maintenance.
 
 Maintenance: which model made an index, rebuilding, checking, and records of files, projects and what agents were shown.
+And what every store requires of vectors before it stores or searches them (`component` is what an error names).
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from rag_context.domain.documents import Chunk, Document, FileEntry, ProjectReco
 from rag_context.domain.journal import PLAIN, Action, Change, Entry, Held, History, Link, Revision, Selection, Tombstone
 from rag_context.domain.reports import Injection, IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
+from rag_context.errors import BackendRejectedError, IndexMismatchError
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,3 +312,48 @@ class InjectionLog(Protocol):
         """The last records of a session, or of all, newest first."""
 
     def prune(self, before: datetime) -> None: ...
+
+
+NORM_TOLERANCE = 1e-3
+"""How far a stored vector's length may be from 1; float32 rounding of 384 squares is a thousand times less."""
+
+STRAGGLERS = 0.01
+"""Up to this share of the documents may be without new vectors at the switch; they are embedded afterwards."""
+
+
+def require_comparable(recorded: EmbeddingModel, model: EmbeddingModel) -> None:
+    """Check that vectors of a model can be compared with the recorded one's. Raises: IndexMismatchError."""
+    if not recorded.is_comparable(model):
+        raise IndexMismatchError(
+            f"The index was made by {recorded.name!r} ({recorded.dimension} dimensions), not by {model.name!r}"
+            f" ({model.dimension}); run `rag-context reindex`."
+        )
+
+
+def require_model(component: str, recorded: str | None, made_by: str | None) -> None:
+    """Check that vectors (fingerprint `made_by`) are of the index's `recorded` model. Raises: BackendRejectedError."""
+    if made_by is not None and made_by != recorded:
+        raise BackendRejectedError(
+            component, "The vectors were made by another model than the index's; embed the document again."
+        )
+
+
+def require_shape(component: str, vectors: Matrix, chunks: int, dimension: int | None = None) -> None:
+    """Check that each chunk has a vector, of the index's dimension if it has one. Raises: BackendRejectedError."""
+    if len(vectors) != chunks:
+        raise BackendRejectedError(component, f"{len(vectors)} vectors were submitted for {chunks} chunks.")
+    if dimension is not None and chunks and vectors.shape[1] != dimension:
+        raise BackendRejectedError(
+            component, f"The vectors have dimension {vectors.shape[1]}, the index has {dimension}; run a reindex."
+        )
+
+
+def no_rebuild(component: str) -> BackendRejectedError:
+    return BackendRejectedError(
+        component, "No reindexing with this model is under way; start one with `rag-context reindex`."
+    )
+
+
+def can_switch(missing: Collection[str], without: Collection[str], documents: int) -> bool:
+    """Whether a rebuild may end, although documents are `missing` new vectors; those in `without` cannot have any."""
+    return len(set(missing) - set(without)) <= STRAGGLERS * documents

@@ -25,8 +25,7 @@ from rag_context.domain.documents import (
     wire_name,
 )
 from rag_context.errors import InvalidInputError
-from rag_context.ports.foreign import ForeignRecord, ForeignSource
-from rag_context.ports.reading import DocumentStore
+from rag_context.ports.reading import DocumentStore, ForeignRecord, ForeignSource
 
 BATCH = 64
 

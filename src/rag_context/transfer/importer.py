@@ -13,9 +13,8 @@ from typing import BinaryIO
 
 from rag_context.api.export_lines import ExportedChanges, ExportFooter, ExportHeader, read_header, read_line
 from rag_context.domain.documents import Stored
-from rag_context.domain.fingerprints import same_vectors
 from rag_context.domain.journal import History
-from rag_context.domain.vectors import EmbeddingModel
+from rag_context.domain.vectors import EmbeddingModel, same_vectors
 from rag_context.errors import BackendRejectedError, ForgottenError, InvalidInputError
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import IndexWriter, Journal, ModelRegistry, Version

@@ -10,8 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from rag_context.domain.fingerprints import same_model
-from rag_context.domain.vectors import EmbeddingModel
+from rag_context.domain.vectors import EmbeddingModel, same_model
 from rag_context.embedders.onnx import BUNDLED, OnnxEmbedder
 from rag_context.errors import BackendError, ConfigurationError, IndexMismatchError
 from rag_context.memory.bound_embedder import OpenFormer

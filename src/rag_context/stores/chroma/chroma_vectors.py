@@ -13,8 +13,8 @@ from rag_context.domain.documents import Chunk, Document, StoredVectors
 from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
-from rag_context.ports.foreign import ForeignRecord
-from rag_context.ports.vector_checks import require_shape
+from rag_context.ports.reading import ForeignRecord
+from rag_context.ports.writing import require_shape
 from rag_context.stores.chroma import chroma_api
 from rag_context.stores.chroma.filters import cheap_condition, condition, passes
 from rag_context.stores.chroma.payload import DOCUMENT_ID, OURS, REVISION, is_ours, passage_of, ref_of, rows_of

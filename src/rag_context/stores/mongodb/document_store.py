@@ -29,7 +29,7 @@ from rag_context.domain.journal import PLAIN, Revision
 from rag_context.domain.reports import Period, Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.errors import ForeignDataError
-from rag_context.ports.vector_checks import require_model
+from rag_context.ports.writing import require_model
 from rag_context.stores.mongodb import document_records as records
 from rag_context.stores.mongodb.chunk_records import chunk_of, read_chunks, read_neighbours, read_passages, read_similar
 from rag_context.stores.mongodb.filters import after_cursor, condition, key_of

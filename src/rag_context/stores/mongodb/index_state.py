@@ -21,7 +21,7 @@ from pymongo.write_concern import WriteConcern
 from rag_context.domain.documents import Tenant, wire_name
 from rag_context.domain.vectors import EmbeddingModel, Rebuild
 from rag_context.errors import BackendError, BackendRejectedError
-from rag_context.ports.vector_checks import require_comparable
+from rag_context.ports.writing import require_comparable
 from rag_context.stores.mongodb.document_records import INDEXED, OURS, PENDING, Entry, is_ours, tenant_from
 from rag_context.stores.mongodb.filters import tenant_of
 from rag_context.stores.mongodb.mongo import Mongo

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from rag_context.ports.foreign import ForeignRecord
+from rag_context.ports.reading import ForeignRecord
 from rag_context.stores.mongodb.document_records import THEIRS, Entry
 from rag_context.stores.mongodb.index_state import MongoIndexState
 from rag_context.stores.mongodb.mongo import Mongo, connect

@@ -11,8 +11,7 @@ from rag_context.domain.documents import FILTERED, Chunk, Counts
 from rag_context.domain.reports import COMPARED, COUNTERS, Findings, IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError
-from rag_context.ports.vector_checks import NORM_TOLERANCE
-from rag_context.ports.writing import DocumentCheck
+from rag_context.ports.writing import NORM_TOLERANCE, DocumentCheck
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase
 from rag_context.stores.postgres.driver import COMPONENT
 from rag_context.stores.postgres.generations import drop_all_vectors, drop_unused

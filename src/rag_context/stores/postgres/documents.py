@@ -11,8 +11,7 @@ from rag_context.domain.journal import Cause
 from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Neighbours
 from rag_context.domain.vectors import EmbeddingModel, Matrix
-from rag_context.ports.vector_checks import require_comparable
-from rag_context.ports.writing import Version, written_in_turn
+from rag_context.ports.writing import Version, require_comparable, written_in_turn
 from rag_context.resilience.admission import Computing
 from rag_context.stores.postgres import journal, writer
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase

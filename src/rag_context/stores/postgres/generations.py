@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.errors import BackendError
-from rag_context.ports.vector_checks import can_switch, no_rebuild, require_shape
+from rag_context.ports.writing import can_switch, no_rebuild, require_shape
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase
 from rag_context.stores.postgres.driver import COMPONENT
 from rag_context.stores.postgres.rows import read_text, stored

@@ -9,8 +9,7 @@ from itertools import islice
 from rag_context.domain.documents import Chunk, Document, Tenant, microseconds
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendRejectedError
-from rag_context.ports.vector_checks import require_model, require_shape
-from rag_context.ports.writing import Version, WholeDocument
+from rag_context.ports.writing import Version, WholeDocument, require_model, require_shape
 from rag_context.stores.postgres.connection import Connection
 from rag_context.stores.postgres.driver import COMPONENT
 from rag_context.stores.postgres.rows import TENANT, ChunkTerms, chunk_row, document_row, read_text, stored

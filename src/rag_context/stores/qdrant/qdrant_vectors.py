@@ -16,7 +16,7 @@ from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, NotFoundError
-from rag_context.ports.foreign import ForeignRecord
+from rag_context.ports.reading import ForeignRecord
 from rag_context.stores.engines import read_fields
 from rag_context.stores.qdrant import points, qdrant_api
 from rag_context.stores.qdrant.filters import conditions

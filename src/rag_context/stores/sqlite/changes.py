@@ -12,8 +12,7 @@ import numpy as np
 from rag_context.domain.documents import Chunk, Document, Tenant, microseconds
 from rag_context.domain.text import packed_terms, terms
 from rag_context.domain.vectors import Matrix
-from rag_context.ports.vector_checks import require_model, require_shape
-from rag_context.ports.writing import Version
+from rag_context.ports.writing import Version, require_model, require_shape
 from rag_context.stores.sql_documents import INDEXED, PENDING, document_row
 from rag_context.stores.sqlite.document_rows import lenient
 from rag_context.stores.sqlite.faults import COMPONENT

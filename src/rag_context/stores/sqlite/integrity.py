@@ -16,8 +16,7 @@ from rag_context.domain.text import terms
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError
 from rag_context.ports.reading import completed
-from rag_context.ports.vector_checks import NORM_TOLERANCE
-from rag_context.ports.writing import DocumentCheck
+from rag_context.ports.writing import NORM_TOLERANCE, DocumentCheck
 from rag_context.stores.sql_documents import PENDING, read_chunks, read_document
 from rag_context.stores.sqlite.changes import note_change_of_all
 from rag_context.stores.sqlite.database import Database

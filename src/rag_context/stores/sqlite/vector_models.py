@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict
 
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
-from rag_context.ports.vector_checks import can_switch, no_rebuild, require_comparable, require_shape
+from rag_context.ports.writing import can_switch, no_rebuild, require_comparable, require_shape
 from rag_context.stores.sql_documents import INDEXED, PENDING
 from rag_context.stores.sqlite.changes import blobs_of, forget_old_deletions
 from rag_context.stores.sqlite.database import Database, reading, writing
