@@ -275,7 +275,7 @@ async def opened(directory: Path) -> AsyncIterator[SplitStores]:
     """Two files in a directory, ready for the fake embedder's vectors."""
     async with open_documents(directory / "documents.db") as home, open_vectors(directory / "vectors.db") as vectors:
         split = SplitStores(
-            DocumentBackend(home.documents, home.writer, home.texts, home.metrics, home.journal), vectors
+            DocumentBackend(home.documents, home.writer, home.texts, home.metrics, home.auditor, home.journal), vectors
         )
         await split.writer.adopt_model(split.fake.model)
         split.wire.mend()

@@ -104,7 +104,9 @@ async def test_an_index_does_not_begin_among_the_vectors_of_another(split: Split
     """D-14: two installations, each with documents of its own, in one collection of a vector server."""
     before = await split.vectors.count()
     async with open_documents(tmp_path / "other.db") as half:
-        other = SplitStores(DocumentBackend(half.documents, half.writer, half.texts, half.metrics), split.vectors)
+        other = SplitStores(
+            DocumentBackend(half.documents, half.writer, half.texts, half.metrics, half.auditor), split.vectors
+        )
         with pytest.raises(ForeignDataError, match=r"of another index.*Nothing was changed.*stores\.qdrant"):
             await other.writer.adopt_model(other.fake.model)
         theirs = document("theirs", "A text of the other index")
@@ -132,7 +134,9 @@ class BoundMeanwhile:
 async def test_two_servers_of_one_new_index_may_begin_at_once(split: SplitStores, tmp_path: Path) -> None:
     await split.vectors.clear()
     async with open_documents(tmp_path / "new.db") as half:
-        one = SplitStores(DocumentBackend(half.documents, half.writer, half.texts, half.metrics), split.vectors)
+        one = SplitStores(
+            DocumentBackend(half.documents, half.writer, half.texts, half.metrics, half.auditor), split.vectors
+        )
         await one.over(cast("VectorWriter", BoundMeanwhile(one))).adopt_model(one.fake.model)
         assert await one.vectors.count() == 1
 

@@ -43,7 +43,7 @@ async def promote(folder: Path) -> None:
     async with open_sync_harness(folder) as harness:
         projects = Projects(harness.indexer, harness.documents)
         activation = await projects.activate(str(folder / "repository"))
-        harness.indexer._writer = Dying(harness, folder.name)  # type: ignore[assignment]
+        harness.indexer.writer = Dying(harness, folder.name)  # type: ignore[assignment]
         if folder.name == "before-the-file":
             sys.addaudithook(lambda event, _: die() if event == "os.rename" else None)
         await projects.promote(activation, "a.md", PromotionLevel.CRITICAL)

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from weakref import WeakValueDictionary
 
@@ -46,35 +46,32 @@ class IndexingPolicy:
     redactor: Redactor = field(default_factory=Redactor)
 
 
+@dataclass(eq=False)
 class Indexer:
-    def __init__(
-        self,
-        *,
-        embedder: Embedder,
-        embedding: Dependency,
-        documents: DocumentStore,
-        document_store: Dependency,
-        writer: IndexWriter,
-        policy: IndexingPolicy,
-        stored_vectors: ReusableVectors | None = None,
-        claims: PendingClaims | None = None,
-        journal: Journal | None = None,
-        try_write: Callable[[], Awaitable[None]] | None = None,
-        outline: Outline = marks,
-        ahead: Ahead | None = None,
-        now: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._embedder = embedder
-        self._texts = TextVectors(embedder, embedding)
-        self._preparation = Preparation(embedder, policy.window, policy.redactor, now, outline, ahead)
+    _: KW_ONLY
+    embedder: Embedder
+    embedding: Dependency
+    documents: DocumentStore
+    document_store: Dependency
+    writer: IndexWriter
+    policy: IndexingPolicy
+    stored_vectors: ReusableVectors | None = None
+    claims: PendingClaims | None = None
+    journal: Journal | None = None
+    try_write: Callable[[], Awaitable[None]] | None = None
+    outline: Outline = marks
+    ahead: Ahead | None = None
+    now: Callable[[], datetime] = utc_now
+
+    def __post_init__(self) -> None:
+        policy, guard = self.policy, self.document_store.guard_bypassing_breaker
+        self._texts = TextVectors(self.embedder, self.embedding)
+        self._preparation = Preparation(
+            self.embedder, policy.window, policy.redactor, self.now, self.outline, self.ahead
+        )
         # A search with little time may have opened the breaker too soon: what is to be stored is tried all the same.
-        self._documents = document_store.guard_bypassing_breaker(documents, STORE_S)
-        self._writer = writer
-        self._policy = policy
-        self._stored_vectors = stored_vectors
-        self._claims = claims
-        self._journal = None if journal is None else document_store.guard_bypassing_breaker(journal, STORE_S)
-        self._try_write = try_write
+        self._documents = guard(self.documents, STORE_S)
+        self._journal = None if self.journal is None else guard(self.journal, STORE_S)
         self._is_refused = False
         """Whether the store rejected a write, and no attempt has succeeded since."""
         self._unfinished = UnfinishedVectors()
@@ -103,7 +100,7 @@ class Indexer:
 
         `at_least_s`: how long they may wait for their vectors where that is longer than the policy says.
         """
-        timeout_s = max(self._policy.timeout_s, at_least_s)
+        timeout_s = max(self.policy.timeout_s, at_least_s)
         deadline = Deadline.after(timeout_s, time.monotonic)
         identified = await self._preparation.identified(submissions)
         results: list[Receipt | Exception | None] = [
@@ -144,15 +141,15 @@ class Indexer:
             is_cut = hash((id_, document.content_hash, self._preparation.window())) in self._cut
             chunks = await self._documents.chunks(id_) if is_cut else await self._preparation.chunks(document)
             # Read before embedding: the writer rejects vectors of a model that was replaced meanwhile.
-            made_by = self._embedder.model.fingerprint
+            made_by = self.embedder.model.fingerprint
             made = self._unfinished.of(id_, made_by)
             vectors = await self._texts.of([chunk.embedded for chunk in chunks], made)
             current = await self._documents.chunks(id_)
             # Another window may cut the text otherwise; then the new chunks replace the stored ones with their vectors.
             if cut_alike(current, chunks):
-                done = await trying(lambda: self._writer.attach(id_, document.content_hash, vectors, made_by))
+                done = await trying(lambda: self.writer.attach(id_, document.content_hash, vectors, made_by))
             else:
-                done = await trying(lambda: self._writer.rechunk(Version(document, chunks, vectors, made_by)))
+                done = await trying(lambda: self.writer.rechunk(Version(document, chunks, vectors, made_by)))
             self._unfinished.forget(id_)
             self._cut.discard(hash((id_, document.content_hash, self._preparation.window())))
             return done
@@ -173,7 +170,7 @@ class Indexer:
             stored = await self._documents.chunks(id_)
             if not cut_alike(stored, chunks):
                 old = await self._old_vectors(texts, id_)
-                if not await retrying(lambda: self._writer.rechunk(Version(document, chunks, *old))):
+                if not await retrying(lambda: self.writer.rechunk(Version(document, chunks, *old))):
                     return False
             return await retrying(lambda: rebuilder.add(id_, document.content_hash, vectors, made_by))
 
@@ -184,13 +181,13 @@ class Indexer:
             if document is None:
                 return False
             chunks = await self._preparation.chunks(document)
-            return await retrying(lambda: self._writer.rechunk(Version(document, chunks)))
+            return await retrying(lambda: self.writer.rechunk(Version(document, chunks)))
 
     async def remove(self, id_: str) -> bool:
         """Delete a document; False where it is unknown. Raises: BackendError (nothing was deleted)."""
         async with self._lock(id_):
             self._unfinished.forget(id_)
-            return await retrying(lambda: self._writer.delete(id_))
+            return await retrying(lambda: self.writer.delete(id_))
 
     async def _index_together(
         self, entries: Sequence[BatchEntry], deadline: Deadline, least_s: float
@@ -230,9 +227,9 @@ class Indexer:
     async def _replace(self, entries: Sequence[BatchEntry], deadline: Deadline, least_s: float) -> None:
         """Prepare, embed and store; leaves in each entry what became of it."""
         # Embedding takes most of the time: a full disk must not cost that of each document of a long stream.
-        if self._is_refused and self._try_write is not None:
+        if self._is_refused and self.try_write is not None:
             try:
-                await self._try_write()
+                await self.try_write()
             except errors.BackendError as error:
                 for entry in entries:
                     entry.written = error
@@ -265,7 +262,7 @@ class Indexer:
             return
         # Read before embedding: the writer rejects vectors of a model that was replaced meanwhile.
         try:
-            made_by = self._embedder.model.fingerprint
+            made_by = self.embedder.model.fingerprint
         except errors.BackendError as error:
             for entry in entries:
                 entry.warning = _unavailable(error)
@@ -276,9 +273,7 @@ class Indexer:
             for id_ in (*([entry.identified.id] if entry.stored else []), *entry.submission.reuse_from)
         ]
         texts = [text for entry in entries for text in entry.texts]
-        vectors = (
-            await self._stored_vectors.of(texts, reuse_from, made_by) if reuse_from and self._stored_vectors else {}
-        )
+        vectors = await self.stored_vectors.of(texts, reuse_from, made_by) if reuse_from and self.stored_vectors else {}
         await self._embed_missing(entries, vectors, made_by, deadline)
 
     async def _embed_missing(
@@ -312,7 +307,7 @@ class Indexer:
 
         async def attempt() -> None:
             nonlocal waiting
-            outcomes = await self._writer.write_all([entry.version() for entry in waiting])
+            outcomes = await self.writer.write_all([entry.version() for entry in waiting])
             for entry, outcome in zip(waiting, outcomes, strict=True):
                 entry.written = outcome
             failures = {
@@ -359,15 +354,15 @@ class Indexer:
     async def _old_vectors(self, texts: Sequence[str], id_: str) -> tuple[Matrix | None, str | None]:
         """The vectors of the model in use, and its fingerprint; None where it fails."""
         try:
-            made_by = self._embedder.model.fingerprint
-            vectors = await self._stored_vectors.of(texts, (id_,), made_by) if self._stored_vectors else {}
+            made_by = self.embedder.model.fingerprint
+            vectors = await self.stored_vectors.of(texts, (id_,), made_by) if self.stored_vectors else {}
             await self._texts.add(texts, vectors, Deadline.after(SLICE_S, time.monotonic))
             return stacked(texts, vectors), made_by
         except (errors.BackendError, KeyError):  # a text that was not embedded in time
             return None, None
 
     def _claimed(self, id_: str) -> AbstractAsyncContextManager[bool]:
-        return nullcontext(True) if self._claims is None else self._claims.claimed(id_)
+        return nullcontext(True) if self.claims is None else self.claims.claimed(id_)
 
     def _lock(self, id_: str) -> asyncio.Lock:
         # The dictionary holds locks weakly: one is there as long as a task holds it or waits for it.

@@ -176,26 +176,20 @@ def not_reindexed(counts: documents.Counts) -> str | None:
     return f"{theirs} in the same store are not embedded: `rag-context adopt` takes over a copy of them"
 
 
+@dataclass(eq=False)
 class Reindexing:
-    def __init__(
-        self,
-        backends: Backends,
-        embedder: BoundEmbedder,
-        registry: ModelRegistry,
-        indexer: Indexer,
-        maintenance: BackgroundMaintenance,
-        clock: Callable[[], float] = time.monotonic,
-        rebuilding: Rebuilding | None = None,
-    ) -> None:
-        store = backends.document_store
-        self._documents = store.guard(backends.documents, STORE_S)
-        self._rebuilding = rebuilding
-        self._rebuilding_state = None if rebuilding is None else store.guard(rebuilding, STORE_S)
-        self._embedder = embedder
-        self._registry = registry
-        self._indexer = indexer
-        self._maintenance = maintenance
-        self._clock = clock
+    backends: Backends
+    embedder: BoundEmbedder
+    registry: ModelRegistry
+    indexer: Indexer
+    maintenance: BackgroundMaintenance
+    clock: Callable[[], float] = time.monotonic
+    rebuilding: Rebuilding | None = None
+
+    def __post_init__(self) -> None:
+        store = self.backends.document_store
+        self._documents = store.guard(self.backends.documents, STORE_S)
+        self._rebuilding_state = None if self.rebuilding is None else store.guard(self.rebuilding, STORE_S)
         self._one_at_a_time = asyncio.Lock()
 
     async def run(self, on_progress: Callable[[int, int], None]) -> int:
@@ -205,7 +199,7 @@ class Reindexing:
         called with the number that are done, and of all. Raises: BackendError (also where another process uses another
         model).
         """
-        rebuilding = self._rebuilding
+        rebuilding = self.rebuilding
         if rebuilding is not None:
             await rebuilding.begin()
             total = await rebuilding.remaining() or 0
@@ -219,11 +213,11 @@ class Reindexing:
                 await asyncio.sleep(POLL_EVERY_S)
             counts = await self._documents.counts()  # the background maintenance may have done all before `begin`
             return counts.documents - counts.pending
-        total = await self._registry.drop_vectors()
-        await self._embedder.bind()
-        _ = self._embedder.model  # raises if another process has recorded its own model meanwhile
+        total = await self.registry.drop_vectors()
+        await self.embedder.bind()
+        _ = self.embedder.model  # raises if another process has recorded its own model meanwhile
         on_progress(0, total)
-        await self._maintenance.sweep(lambda done: on_progress(min(done, total), total))
+        await self.maintenance.sweep(lambda done: on_progress(min(done, total), total))
         # The sweep of the background maintenance may have completed a part of them.
         return total - (await self._documents.counts()).pending
 
@@ -238,10 +232,10 @@ class Reindexing:
         pending).
         """
         for id_ in broken:
-            await self._indexer.rechunk(id_)
+            await self.indexer.rechunk(id_)
         total = (await self._documents.counts()).pending
         # Documents that others store meanwhile are embedded too; a total that grows would never be reached.
-        return await self._maintenance.sweep(lambda done: on_progress(min(done, total), total))
+        return await self.maintenance.sweep(lambda done: on_progress(min(done, total), total))
 
     async def reindex(self, request: ReindexRequest, on_progress: OnReindexed) -> ReindexResponse:
         """Start a run in the background if one is needed; wait for its end if requested. Raises: BackendError."""
@@ -254,14 +248,14 @@ class Reindexing:
         return await self._report(counts)
 
     async def _wait(self, counts: documents.Counts, on_progress: OnReindexed) -> documents.Counts:
-        until = self._clock() + WAIT_S
+        until = self.clock() + WAIT_S
         reported = -1
         while True:
             done = counts.documents - counts.pending
             if done > reported:
                 reported = done
                 await on_progress(done, counts.documents)
-            if not counts.pending or self._clock() >= until:
+            if not counts.pending or self.clock() >= until:
                 return counts
             await asyncio.sleep(POLL_EVERY_S)
             counts = await self._count()
@@ -269,26 +263,26 @@ class Reindexing:
     async def _begin(self, *, force: bool) -> None:
         pending = (await self._count()).pending
         try:
-            _ = self._embedder.model
+            _ = self.embedder.model
         except BackendRejectedError:
             is_needed = True
         else:
             # A run that has begun is finished first: otherwise repeated calls would restart it without end.
             is_needed = force and not pending
-        if is_needed and self._rebuilding is not None:
-            await self._rebuilding.begin()
+        if is_needed and self.rebuilding is not None:
+            await self.rebuilding.begin()
         elif is_needed:
-            await self._registry.drop_vectors()
-            await self._embedder.bind()
-        self._maintenance.sweep_soon()
+            await self.registry.drop_vectors()
+            await self.embedder.bind()
+        self.maintenance.sweep_soon()
 
     async def _report(self, counts: documents.Counts) -> ReindexResponse:
         status: Literal["current", "running", "waiting", "needed"] = "running" if counts.pending else "current"
         detail = None
         try:
-            _ = self._embedder.model
+            _ = self.embedder.model
         except BackendRejectedError as error:
-            if self._rebuilding is None or await self._rebuilding.remaining() is None:
+            if self.rebuilding is None or await self.rebuilding.remaining() is None:
                 status, detail = "needed", str(error)
         except BackendError as error:
             if counts.pending:

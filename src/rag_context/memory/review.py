@@ -6,7 +6,7 @@ begins one by which it would take the place of a more trusted one.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 
 from rag_context.api import review as api
@@ -50,44 +50,39 @@ class _Examination:
     suggestions: list[api.Suggestion] = field(default_factory=list)
 
 
+@dataclass(eq=False)
 class Review:
-    def __init__(
-        self,
-        changes: Changes,
-        backends: Backends,
-        tenants: TenantResolver,
-        repositories: Repositories | None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime],
-    ) -> None:
-        guarded = backends.guarded(STORE_S)
+    changes: Changes
+    backends: Backends
+    tenants: TenantResolver
+    repositories: Repositories | None
+    _: KW_ONLY
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
+        guarded = self.backends.guarded(STORE_S)
         self._documents, self._vectors = guarded.documents, guarded.vectors
-        self._changes = changes
-        self._tenants = tenants
-        self._repositories = repositories
-        self._clock = clock
-        self._now = now
 
     @performs(memory.REVIEW)
     async def review(self, request: api.ReviewRequest, context: CallContext) -> api.ReviewResponse:
         """Examine documents until there are enough suggestions or no time. Raises: InvalidInputError, BackendError."""
-        tenant = tenant_of(await self._tenants.resolved(request))
+        tenant = tenant_of(await self.tenants.resolved(request))
         after = None if request.cursor is None else read_cursor(request.cursor)
-        entries = await self._changes.journal.entries(tenant, before=None, limit=MOST_KEPT, action=Action.KEEP)
-        examination = _Examination(tenant, context.project, self._now(), set())
+        entries = await self.changes.journal.entries(tenant, before=None, limit=MOST_KEPT, action=Action.KEEP)
+        examination = _Examination(tenant, context.project, self.now(), set())
         for entry in entries:
             places = tuple((move.before.id, move.before.content_hash) for move in entry.moves if move.before)
             examination.kept.add((entry.reason or "", places))
-        ends, examined = self._clock() + REVIEW_S, 0
+        ends, examined = self.clock() + REVIEW_S, 0
         while True:
             page = await self._documents.listing(Filter(tenant), limit=AT_ONCE, after=after)
-            links = await self._changes.links([listed.id for listed in page])
+            links = await self.changes.links([listed.id for listed in page])
             for listed in page:
                 if listed.id in links:
                     await self._examine(links[listed.id], examination)
                 examined, after = examined + 1, Cursor(listed.timestamp, listed.id)
-                if len(examination.suggestions) >= request.limit or self._clock() > ends:
+                if len(examination.suggestions) >= request.limit or self.clock() > ends:
                     break
             else:
                 if len(page) == AT_ONCE:
@@ -103,9 +98,9 @@ class Review:
     @performs(memory.DECIDE)
     async def decide(self, request: api.DecideRequest) -> api.DecideResponse:
         """Take a decision. Raises: NotFoundError, InvalidInputError (it does not fit), ConflictError (changed)."""
-        tenant = tenant_of(await self._tenants.resolved(request))
+        tenant = tenant_of(await self.tenants.resolved(request))
         ids = list(dict.fromkeys(request.document_ids))
-        links = await self._changes.links(ids)
+        links = await self.changes.links(ids)
         for id_ in ids:
             if id_ not in links or links[id_].tenant != tenant:
                 raise NotFoundError(f"Document {id_} not found")
@@ -125,7 +120,7 @@ class Review:
                 action = Action.PIN
         cause = Cause.now()
         pins = action is Action.PIN
-        entry = await self._changes.journal.make(Change(action, tenant, moves, cause.by, cause.at, reason, pins=pins))
+        entry = await self.changes.journal.make(Change(action, tenant, moves, cause.by, cause.at, reason, pins=pins))
         operation = "correct" if request.decision == "merge" else request.decision
         return api.DecideResponse(id=entry.sequence, operation=operation)
 
@@ -150,10 +145,10 @@ class Review:
             await self._compare(link, document, chunks, examination)
 
     async def _check_references(self, link: Link, document: Document, examination: _Examination) -> None:
-        if self._repositories is None:
+        if self.repositories is None:
             return
         cited = Cited(document.content, document.occurred_at.timestamp(), document.metadata.tags)
-        checked = await self._repositories.check([cited], examination.here)
+        checked = await self.repositories.check([cited], examination.here)
         found = [] if checked is None else [each for each in checked.references[0] if each.status in {"stale", "moved"}]
         if found:
             parts = [f"{each.text} {f'is now {each.now}' if each.now else 'no longer exists'}" for each in found]
@@ -199,7 +194,7 @@ class Review:
         later: api.SuggestedDocument,
         earlier: api.SuggestedDocument,
     ) -> None:
-        other = (await self._changes.links([earlier.document_id])).get(earlier.document_id)
+        other = (await self.changes.links([earlier.document_id])).get(earlier.document_id)
         if other is not None:
             self._suggest(examination, kind, detail, [(link, later), (other, earlier)])
 

@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 from cachetools import LRUCache
 
@@ -102,45 +102,33 @@ class Reranking:
         return replace(answer, results=(*best, *rest)[: query.limit], legs={**answer.legs, RERANK_LEG: report})
 
 
+@dataclass(eq=False)
 class SearchChain:
     """Answers queries from the sources, also where some of them fail."""
 
-    def __init__(
-        self,
-        sources: Backends,
-        breaker: Breaker,
-        *,
-        deadline_s: float,
-        without: tuple[Rule, ...] = (),
-        reranking: Reranking | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.reranking = reranking
-        self._sources = sources = sources.guarded(deadline_s)
-        self._without = without
+    sources: Backends
+    breaker: Breaker
+    _: KW_ONLY
+    deadline_s: float
+    without: tuple[Rule, ...] = ()
+    reranking: Reranking | None = None
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._sources = sources = self.sources.guarded(self.deadline_s)
         self._known = KnownPassages()
-        self.breaker = breaker
-        self._deadline_s = deadline_s
-        self._clock = clock
-        self._coverage = reads.Coverage(sources.documents, clock, sources.lost_vectors)
+        self._coverage = reads.Coverage(sources.documents, self.clock, sources.lost_vectors)
         self._without_standing: LRUCache[Filter, int] = LRUCache(REMEMBERED)
         self._tenants = TenantStates(sources.documents)
 
     def over(self, sources: Backends) -> "SearchChain":
         """A chain with other sources, and this one's breaker."""
-        return SearchChain(
-            sources,
-            self.breaker,
-            deadline_s=self._deadline_s,
-            without=self._without,
-            reranking=self.reranking,
-            clock=self._clock,
-        )
+        return replace(self, sources=sources)
 
     async def search(self, query: Query) -> Answer:
         """Answer `query`; never raises a backend's error."""
-        deadline = Deadline.after(self._deadline_s, self._clock)
-        query = replace(query, without=self._without, windows=() if Rule.TIME in self._without else query.windows)
+        deadline = Deadline.after(self.deadline_s, self.clock)
+        query = replace(query, without=self.without, windows=() if Rule.TIME in self.without else query.windows)
         try:
             with self.breaker.permit_or_probe() as permit:
                 answer = await self._ordered(query, deadline)
@@ -160,7 +148,7 @@ class SearchChain:
         if known is not None or not self.breaker.closed:  # with an open breaker no store is called
             return known
         try:
-            with Deadline.after(LOOK_S, self._clock).applied():
+            with Deadline.after(LOOK_S, self.clock).applied():
                 return await self._tenants.read(tenant)
         except BackendError:  # the search says why
             return None
@@ -184,7 +172,7 @@ class SearchChain:
             return answer
         ids = [answer.results[row].passage.chunk.id for row in (anchor, *found)]
         try:
-            with (deadline or Deadline.after(self._deadline_s, self._clock)).applied():
+            with (deadline or Deadline.after(self.deadline_s, self.clock)).applied():
                 vectors = await self._sources.vectors.vectors(ids)
         except BackendError as error:
             logger.warning("search: newer statements could not be found: %s", error)
@@ -193,9 +181,9 @@ class SearchChain:
         return replace(answer, results=newer_first(answer.results, anchor, found, vectors))
 
     async def _descend(self, query: Query, deadline: Deadline) -> Answer:
-        for_retrievers = deadline.sooner((1.0 - RETRIEVERS_SHARE) * self._deadline_s)
+        for_retrievers = deadline.sooner((1.0 - RETRIEVERS_SHARE) * self.deadline_s)
         errors: list[str] = []
-        tasks = Retrievers(self._sources, query, deadline, for_retrievers, self._clock, self._without_standing)
+        tasks = Retrievers(self._sources, query, deadline, for_retrievers, self.clock, self._without_standing)
         with tasks as retrievers:
             for level in (self._primary, self._text) if query.has_text else (self._primary,):
                 try:
@@ -220,9 +208,9 @@ class SearchChain:
             return await self._from_text(retrievers, Level.PRIMARY)
         if query.has_text:
             # Hedges: where the vector search fails in the end, the answer by keywords is ready in time.
-            retrievers.call_if_vector_is_late(HEDGE_SHARE * self._deadline_s, retrievers.start_text)
+            retrievers.call_if_vector_is_late(HEDGE_SHARE * self.deadline_s, retrievers.start_text)
             retrievers.call_if_vector_is_late(
-                FALLBACK_SHARE * self._deadline_s,
+                FALLBACK_SHARE * self.deadline_s,
                 lambda: retrievers.prepare_fallback(self._from_text(retrievers, Level.TEXT)),
             )
         candidates = self._sources.candidates
@@ -306,7 +294,7 @@ class SearchChain:
             return await self._from_stores(retrievers, vector_results, text), warning
 
     def _for_one_call(self) -> Deadline:
-        return Deadline.after(ONE_CALL_SHARE * self._deadline_s, self._clock)
+        return Deadline.after(ONE_CALL_SHARE * self.deadline_s, self.clock)
 
     async def _text(self, retrievers: Retrievers) -> Answer:
         """Level 2: keyword search alone; prepared beside a late vector search where there was one."""

@@ -1,4 +1,4 @@
-"""Ranking of code: by what a passage defines, by its path, and by how much of its file was found; and identifiers. Pure.
+"""Ranking of code: by what a passage defines, by its path, and by how much of its file was found; identifiers. Pure.
 
 A name occurs in many files and is defined in one; the words of a question in its path say more than those in its text.
 Penalties and boosts after semble (MIT); values in `rules`.

@@ -94,6 +94,7 @@ class DocumentBackend:
     writer: writing.DocumentWriter
     texts: KeywordIndex
     metrics: MetricsStore
+    auditor: writing.IndexAuditor
     journal: writing.Journal | None = None
 
 
@@ -118,20 +119,19 @@ async def open_index_auditor(settings: Settings) -> AsyncIterator[writing.IndexA
 
     Raises: ConfigurationError (the configuration can never work, or there is no index).
     """
-    backends = settings.stores
-    if _has_one_store(backends):
-        async with AsyncExitStack() as stack:
-            if backends.documents == "postgres":
-                yield (await _open_postgres(settings, stack)).auditor
-            else:
-                yield await stack.enter_async_context(embedded.open_auditor(settings.data_dir / embedded.FILE_NAME))
-        return
+    path, is_embedded = settings.data_dir / embedded.FILE_NAME, settings.stores.documents == "embedded"
     async with AsyncExitStack() as stack:
-        documents = await stack.enter_async_context(_open_document_auditor(settings))
-        backend = await stack.enter_async_context(_open_documents(settings))
-        generations = await stack.enter_async_context(_open_vectors(settings))
-        vectors = vector_generations.VectorGenerations(generations, backend.documents)
-        yield TwoStoreAuditor(documents, Reconciler(backend.documents, backend.writer, vectors))
+        if not _has_one_store(settings.stores):
+            if is_embedded:
+                embedded.require_index(path)
+            backend = await stack.enter_async_context(_open_documents(settings))
+            generations = await stack.enter_async_context(_open_vectors(settings))
+            vectors = vector_generations.VectorGenerations(generations, backend.documents)
+            yield TwoStoreAuditor(backend.auditor, Reconciler(backend.documents, backend.writer, vectors))
+        elif is_embedded:
+            yield await stack.enter_async_context(embedded.open_auditor(path))
+        else:
+            yield (await _open_postgres(settings, stack)).auditor
 
 
 def begin_empty_index(settings: Settings) -> str:
@@ -252,27 +252,13 @@ async def _open_documents(settings: Settings) -> AsyncIterator[DocumentBackend]:
         async with embedded.open_documents(
             settings.data_dir / embedded.FILE_NAME, erase_after_s=settings.stores.erase_after_s
         ) as half:
-            yield DocumentBackend(half.documents, half.writer, half.texts, half.metrics, half.journal)
+            yield DocumentBackend(half.documents, half.writer, half.texts, half.metrics, half.auditor, half.journal)
         return
     from rag_context.stores.mongodb import open_mongodb  # noqa: PLC0415  (an extra)
 
     uri = _required(backends.mongodb_uri, "stores.mongodb_uri")
     async with open_mongodb(uri, documents=backends.mongodb_documents, metrics=backends.mongodb_metrics) as store:
-        yield DocumentBackend(store.documents, store.documents, store.texts, store.metrics)
-
-
-@asynccontextmanager
-async def _open_document_auditor(settings: Settings) -> AsyncIterator[writing.IndexAuditor]:
-    backends = settings.stores
-    if backends.documents == "embedded":
-        async with embedded.open_auditor(settings.data_dir / embedded.FILE_NAME) as auditor:
-            yield auditor
-        return
-    from rag_context.stores.mongodb import open_mongodb  # noqa: PLC0415  (an extra)
-
-    uri = _required(backends.mongodb_uri, "stores.mongodb_uri")
-    async with open_mongodb(uri, documents=backends.mongodb_documents, metrics=backends.mongodb_metrics) as store:
-        yield store.auditor
+        yield DocumentBackend(store.documents, store.documents, store.texts, store.metrics, store.auditor)
 
 
 @asynccontextmanager

@@ -57,6 +57,7 @@ class SqliteDocumentBackend:
     writer: SqliteDocumentWriter
     texts: SqliteTexts
     metrics: SqliteMetrics
+    auditor: SqliteAuditor
     journal: SqlJournal
 
 
@@ -111,8 +112,14 @@ async def open_documents(path: Path, *, erase_after_s: float = ERASE_AFTER_S) ->
     try:
         database.follow(memory.follow)
         database.check_pages(CHECK_EVERY_S)
-        journal = SqlJournal(SqliteJournalDatabase(database))
-        yield SqliteDocumentBackend(documents, SqliteDocumentWriter(database), texts, SqliteMetrics(database), journal)
+        yield SqliteDocumentBackend(
+            documents,
+            SqliteDocumentWriter(database),
+            texts,
+            SqliteMetrics(database),
+            SqliteAuditor(database),
+            SqlJournal(SqliteJournalDatabase(database)),
+        )
     finally:
         await database.close()
 
