@@ -4,15 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import asyncpg
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import DEFAULT_TENANT, Counts, Metadata, Tenant, microseconds
+from rag_context.domain.documents import DEFAULT_TENANT, Counts, Metadata, Tenant
 from rag_context.domain.search import Filter, VectorHit
-from rag_context.domain.text import signed, term_key, terms
+from rag_context.domain.text import terms
 from rag_context.domain.vectors import Vector
 from rag_context.errors import (
     BackendError,
@@ -38,7 +37,7 @@ from rag_context.stores.postgres.vector_search import PostgresVectors
 from tests.servers.postgres import FAST, execute, postgres_process, postgres_standby, query, url_of, with_database
 from tests.servers.postgres_fixtures import database, empty, postgres, server, template
 from tests.servers.process import free_port
-from tests.stores.builders import NOON, Stores, axis, chunks_of, document, ids, put, unit_vectors
+from tests.stores.builders import Stores, axis, chunks_of, document, ids, put, unit_vectors
 
 __all__ = ["database", "empty", "postgres", "server", "template"]
 
@@ -466,46 +465,6 @@ async def test_rounds_of_terms_find_what_one_round_finds(postgres: PostgresStore
         whole = await texts.search(asked, limit=8, where=EVERYTHING)
         texts._first_round = first_round
         assert await texts.search(asked, limit=8, where=EVERYTHING) == whole
-
-
-async def test_older_documents_get_the_times_that_their_texts_state(empty: str) -> None:
-    talk = "[2025-03-01 10:00] [Ana] Hello.\n[2025-03-02 11:00] [Ben] Hello again.\n"
-    half = talk.index("\n") + 1
-    at = microseconds(NOON)
-    execute(
-        empty,
-        "CREATE EXTENSION vector",
-        "CREATE SCHEMA rag_context",
-        "CREATE TABLE rag_context.schema_version (version integer NOT NULL)",
-        "INSERT INTO rag_context.schema_version VALUES (3)",
-        *migrations()[:3],
-        "INSERT INTO rag_context.tenants (project, branch, path_hash) VALUES ('', '', '')",
-        f"""INSERT INTO rag_context.documents (id, tenant, content_type, session_id, source, title, content,
-                content_hash, timestamp, tags, extra, similarity_hash, status)
-            SELECT id, 1, type, 's', 'a', 'T', content, 'h', {at}, '{{}}', '{{}}', 0, 'pending' FROM (VALUES
-                ('talk', 'chat', '{talk}'),
-                ('dated', 'documentation', E'---\\ndate: 2024-02-29\\n---\\nHello.'),
-                ('undated', 'documentation', 'Hello.')) AS v (id, type, content)""",
-        f"""INSERT INTO rag_context.chunks (id, document, sequence, position, start_char, end_char, start_line,
-                end_line, heading, tenant, content_type, session_id, source, tags, timestamp, length, terms, counts)
-            SELECT document || position, document, 1, position, start, stop, 1, 1, '', 1, 'x', 's', 'a', '{{}}', {at},
-                1, ARRAY[{signed(term_key("hello"))}], ARRAY[1] FROM (VALUES
-                ('talk', 0, 0, {half}), ('talk', 1, {half}, {len(talk)}), ('dated', 0, 0, 9), ('undated', 0, 0, 6))
-                AS v (document, position, start, stop)""",
-        "INSERT INTO rag_context.passages (chunk, text, context) SELECT key, 'Hello.', '' FROM rag_context.chunks",
-    )
-    async with open_postgres(empty) as store:
-        listed = {each.id: each for each in await store.documents.listing(Filter(), limit=9)}
-        assert {id_: each.occurred_at.isoformat()[:10] for id_, each in listed.items()} == {
-            "talk": "2025-03-01",
-            "dated": "2024-02-29",
-            "undated": NOON.isoformat()[:10],
-        }
-        assert {each.timestamp for each in listed.values()} == {NOON}
-        second = Filter(since=datetime(2025, 3, 2, tzinfo=UTC), until=datetime(2025, 3, 3, tzinfo=UTC))
-        assert ids(await store.texts.search("hello", limit=9, where=second)) == ["talk1"]
-        assert ids(await store.texts.search("hello", limit=9, where=Filter(since=NOON))) == ["undated0"]
-        assert ids(await store.texts.search("hello", limit=9, where=Filter(until=second.since))) == ["dated0", "talk0"]
 
 
 async def test_standing_instructions_of_older_conversations_are_found(empty: str) -> None:

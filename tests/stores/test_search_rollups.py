@@ -5,18 +5,15 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import microseconds
 from rag_context.domain.reports import SearchRecord, SearchSummary
-from rag_context.stores.sqlite.embedded import SqliteStore, open_database
+from rag_context.stores.sqlite.embedded import SqliteStore
 from rag_context.stores.sqlite.search_rollups import SqliteMetrics
 from tests.stores.builders import NOON, minutes
-from tests.stores.older_files import older_file
 from tests.stores.test_metrics_store import nearest_rank, record
 
 SPAN = timedelta(hours=5)
@@ -99,30 +96,3 @@ async def test_few_searches_are_summed_up_exactly_and_many_within_one_percent(st
     assert close.queries == 10_001
     assert close.p99_ms != exact.p99_ms
     assert math.isclose(close.p99_ms, nearest_rank([*latencies, 5.0, 5.0], 99), rel_tol=0.01)
-
-
-async def test_a_file_without_rollups_gets_them_when_it_is_opened(path: Path) -> None:
-    searches = [record(NOON + minutes(number), float(number + 1)) for number in range(60)]
-    with older_file(path, version=1) as connection:
-        connection.executemany(
-            """INSERT INTO searches
-               (timestamp, request_id, query, results_count, latency_ms, level, cache_hit, agent, game)
-               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-            [
-                (
-                    microseconds(each.timestamp),
-                    each.request_id,
-                    each.query,
-                    each.results_count,
-                    each.latency_ms,
-                    each.level,
-                    each.cache_hit,
-                    each.agent,
-                    each.game,
-                )
-                for each in searches
-            ],
-        )
-    async with open_database(path) as store:
-        summary = await SqliteMetrics(store.database, exact_rows=0).summarise(NOON, NOON + minutes(60), 3)
-    check(summary, searches, NOON, NOON + minutes(60))

@@ -6,7 +6,6 @@ import sqlite3
 import threading
 import time
 from contextlib import closing
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import DEFAULT_TENANT, Chunk, Counts, Metadata, Origin, Span, Tenant, microseconds
+from rag_context.domain.documents import DEFAULT_TENANT, Chunk, Counts, Metadata, Origin, Span, Tenant
 from rag_context.domain.reports import IssueKind, Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendStartingError
@@ -259,31 +258,6 @@ async def test_terms_of_an_older_analyser_are_recreated_at_opening(path: Path) -
         assert await store.texts.search("fox", limit=5, where=Filter()) == []
 
 
-async def test_a_file_with_a_text_index_is_upgraded_with_all_it_holds(path: Path) -> None:
-    with older_file(path, version=5) as connection:
-        connection.execute("INSERT INTO tenants VALUES (1, '', '', '')")
-        for key, text in ((1, "brown foxes"), (2, "grey sheep")):
-            connection.execute(
-                """INSERT INTO documents VALUES
-                   (?, ?, 1, 'code', 's', 'a.md', 'Title', 'hash', 0, NULL, NULL, NULL, NULL, '[]', '{}', NULL, 0,
-                    'indexed')""",
-                (key, f"document {key}"),
-            )
-            connection.execute("INSERT INTO contents VALUES (?, ?)", (key, text))
-            chunk = (key, f"chunk {key}", key, 0, 0, len(text), 1, 1, "", 2)
-            connection.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", chunk)
-            connection.execute("INSERT INTO passages VALUES (?, ?, '', ' old ', 'facet')", (key, text))
-            connection.execute("INSERT INTO vectors VALUES (?, ?, ?)", (key, key, axis(key).tobytes()))
-        connection.execute("DELETE FROM vectors WHERE chunk = 2")
-    async with open_database(path) as store:
-        assert ids(await store.texts.search("fox", limit=5, where=Filter(content_type="code"))) == ["chunk 1"]
-        assert ids(await store.texts.search("sheep", limit=5, where=Filter())) == ["chunk 2"]
-        assert ids(await store.vectors.search(axis(1), limit=5, where=Filter())) == ["chunk 1"]
-        assert await store.documents.counts() == Counts(2, 0, 2, 1)
-        assert await store.documents.delete("document 1")
-        assert await store.texts.search("fox", limit=5, where=Filter()) == []
-
-
 async def test_a_process_that_missed_a_long_list_of_deletions_starts_over(path: Path) -> None:
     def delete_much(connection: sqlite3.Connection) -> None:
         delete_document(document("gone").id, connection)
@@ -324,49 +298,6 @@ async def test_a_reader_notices_that_its_file_was_replaced(path: Path) -> None:
                     await asyncio.sleep(0.05)
         hits = await store.vectors.search(axis(0), limit=5, where=Filter())
         assert [hit.chunk.document_id for hit in hits] == [document("new").id]
-
-
-async def test_older_documents_get_the_times_that_their_texts_state(path: Path) -> None:
-    talk = "[2025-03-01 10:00] [Ana] Hello.\n[2025-03-02 11:00] [Ben] Hello again.\n"
-    dated = "---\ntitle: x\ndate: 2024-02-29\n---\nText."
-    indexed_at = microseconds(NOON)
-    with older_file(path, version=6) as connection:
-        connection.execute("INSERT INTO tenants VALUES (1, '', '', '')")
-        for key, kind, text, extra in (
-            (1, "chat", talk, "{}"),
-            (2, "documentation", dated, "{}"),
-            (3, "documentation", "Undated.", "{}"),
-            (4, "chat", "[Ana] Hi.", '{"startedAt": "2025-04-05T06:07:08Z"}'),
-        ):
-            connection.execute(
-                f"""INSERT INTO documents VALUES (?, 'document {key}', 1, ?, 's', 'a', 'Title', 'hash', ?, NULL, NULL,
-                    NULL, NULL, '[]', ?, NULL, 0, 'pending')""",
-                (key, kind, indexed_at, extra),
-            )
-            connection.execute("INSERT INTO contents VALUES (?, ?)", (key, text))
-            half = talk.index("\n") + 1
-            spans = [(0, half), (half, len(talk))] if text == talk else [(0, len(text))]
-            for place, (start, end) in enumerate(spans):
-                chunk = (10 * key + place, f"chunk {key} {place}", key, place, start, end, 1, 1, "", 1)
-                connection.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", chunk)
-                connection.execute(
-                    "INSERT INTO passages VALUES (?, ?, '', ?)", (10 * key + place, text[start:end], packed(["hello"]))
-                )
-    async with open_database(path) as store:
-        documents = [await store.documents.get(f"document {key}") for key in (1, 2, 3, 4)]
-        assert [each.occurred_at.isoformat()[:19] for each in documents if each] == [
-            "2025-03-01T10:00:00",
-            "2024-02-29T00:00:00",
-            NOON.isoformat()[:19],
-            "2025-04-05T06:07:08",
-        ]
-        assert {each.timestamp for each in documents if each} == {NOON}
-        chunks = await store.documents.chunks("document 1")
-        assert [each.occurred_at.isoformat()[:16] for each in chunks] == ["2025-03-01T10:00", "2025-03-02T11:00"]
-        second = Filter(since=datetime(2025, 3, 2, tzinfo=UTC), until=datetime(2025, 3, 3, tzinfo=UTC))
-        assert ids(await store.texts.search("hello", limit=9, where=second)) == ["chunk 1 1"]
-        undated = Filter(since=NOON, until=NOON + minutes(1))
-        assert ids(await store.texts.search("hello", limit=9, where=undated)) == ["chunk 3 0"]
 
 
 async def test_standing_instructions_of_older_conversations_are_found(path: Path) -> None:

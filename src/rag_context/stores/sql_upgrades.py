@@ -1,17 +1,10 @@
 """What documents of earlier versions get when their tables are brought up to date, once for SQLite and PostgreSQL."""
 
-import json
 from typing import Protocol
 
-from rag_context.domain.documents import CHAT, Json, Origin, microseconds, moment
-from rag_context.domain.provenance import STARTED, earlier_origin, origins, stated_message_times, stated_time, time_at
+from rag_context.domain.documents import CHAT, Origin
+from rag_context.domain.provenance import earlier_origin, origins
 from rag_context.stores.sql_documents import DocumentTables
-
-_MAY_STATE_TIMES = f"""
-SELECT d.{{key}}, d.content_type, d.extra, d.timestamp
-FROM {{schema}}documents AS d {{contents}}
-WHERE d.content_type = '{CHAT}' OR substr({{content}}, 1, 4) LIKE '%---%' OR d.extra LIKE '%"{STARTED}"%'
-"""  # noqa: S608  (names of our own)
 
 _CONTENT = "SELECT {content} FROM {schema}documents AS d {contents} WHERE d.{key} = $1"
 
@@ -34,21 +27,6 @@ class UpgradedTables(DocumentTables, Protocol):
     async def execute(self, statement: str, *values: object) -> None: ...
 
 
-async def fill_event_times(tables: UpgradedTables) -> None:
-    """Give documents and their chunks the times that their texts state."""
-    for key, content_type, extra, indexed_at in await tables.fetch(_MAY_STATE_TIMES):
-        ((content,),) = await tables.fetch(_CONTENT, key)
-        stated = stated_time(content, content_type, _object(extra))
-        at = stated or moment(indexed_at)
-        if stated is not None:
-            timed = "UPDATE {schema}documents SET occurred_at = $2 WHERE {key} = $1"
-            await tables.execute(timed, key, microseconds(at))
-        times = stated_message_times(content) if content_type == CHAT else ()
-        for chunk, start, end, _ in await tables.fetch(_CHUNKS, key) if times or stated else ():
-            said_at = microseconds(time_at(times, start, end, at))
-            await tables.execute("UPDATE {schema}chunks SET occurred_at = $2 WHERE key = $1", chunk, said_at)
-
-
 async def find_origins(tables: UpgradedTables) -> None:
     """Give documents, and the chunks of the owner's conversations, an origin; mark the owner's instructions."""
     speakers: dict[object, set[str]] = {}
@@ -68,11 +46,3 @@ async def find_origins(tables: UpgradedTables) -> None:
         for (chunk, *_), (whose, is_standing) in zip(chunks, said, strict=True):
             marked = "UPDATE {schema}chunks SET origin = $2, standing = $3 WHERE key = $1"
             await tables.execute(marked, chunk, whose.value, is_standing)
-
-
-def _object(stored: str) -> dict[str, Json]:
-    try:
-        found = json.loads(stored)
-    except (TypeError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -13,7 +13,7 @@ from rag_context.errors import BackendDataError, BackendRejectedError, ForeignIn
 from rag_context.stores.postgres import driver
 from rag_context.stores.postgres.rows import PostgresTables
 from rag_context.stores.server_stores import log_failure
-from rag_context.stores.sql_upgrades import fill_event_times, find_origins
+from rag_context.stores.sql_upgrades import find_origins
 
 T = TypeVar("T")
 
@@ -253,8 +253,8 @@ class PostgresDatabase:
             )
 
 
-_TIMED, _ORIGINS = 4, 8
-"""Versions from which databases have what their predecessors get here."""
+_ORIGINS = 8
+"""The version from which databases have what their predecessors get here."""
 
 _VECTOR_SCHEMA = """
 SELECT n.nspname FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = 'vector'
@@ -304,8 +304,6 @@ async def _migrate(connection: Connection, address: str) -> None:
                 await connection.execute("INSERT INTO rag_context.schema_version VALUES (0)")
             for step in steps[done:]:
                 await connection.execute(step)
-            if 0 < done < _TIMED:
-                await fill_event_times(PostgresTables(connection))
             if 0 < done < _ORIGINS:
                 await connection.execute("UPDATE rag_context.chunks SET standing = false WHERE standing")
                 await find_origins(PostgresTables(connection))

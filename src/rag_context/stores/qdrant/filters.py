@@ -61,11 +61,7 @@ def conditions(where: Filter) -> models.Filter:
     if where.since is not None or where.until is not None:
         since, until = (None if at is None else aware(at) for at in (where.since, where.until))
         period = models.DatetimeRange(gte=since, lt=until)
-        # Points of earlier versions have no event time; when they were indexed counts instead.
-        is_older = models.IsEmptyCondition(is_empty=models.PayloadField(key=points.OCCURRED_AT))
-        indexed = models.FieldCondition(key=points.TIMESTAMP, range=period)
-        occurred = models.FieldCondition(key=points.OCCURRED_AT, range=period)
-        must.append(models.Filter(should=[occurred, models.Filter(must=[is_older, indexed])]))
+        must.append(models.FieldCondition(key=points.OCCURRED_AT, range=period))
     if not where.without_documents:
         return models.Filter(must=must)
     excluded = models.MatchAny(any=list(where.without_documents))

@@ -11,11 +11,10 @@ from rag_context.domain.documents import EPOCH, Chunk, Span
 from rag_context.domain.text import ANALYSER_VERSION, terms
 from rag_context.errors import BackendUnavailableError, ForeignIndexError
 from rag_context.ports.reading import completed
-from rag_context.stores.sql_upgrades import fill_event_times, find_origins
+from rag_context.stores.sql_upgrades import find_origins
 from rag_context.stores.sqlite.document_rows import SqliteTables, lenient
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy
 from rag_context.stores.sqlite.memory.terms import packed
-from rag_context.stores.sqlite.search_rollups import sum_up_again
 
 APPLICATION_ID = 0x52414743
 """`RAGC`, in the header of every file of ours."""
@@ -23,8 +22,8 @@ APPLICATION_ID = 0x52414743
 PAGE_BYTES = 8192
 """Five vectors of 384 floats to a page; the usual 4096 would hold two and waste a quarter."""
 
-SUMMED, PACKED, TIMED, ORIGINS = 2, 6, 7, 11
-"""Versions from which files have what their predecessors get here."""
+ORIGINS = 11
+"""The version from which files have what their predecessors get here."""
 
 TIMEOUT_S = 4.0
 RETRY_S = 0.02
@@ -67,16 +66,12 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
         for script in _migrations()[version:]:
             for statement in _statements(script):
                 connection.execute(statement)
-        if 0 < version < SUMMED:
-            sum_up_again(connection)
-        with lenient(connection):
-            if 0 < version < TIMED:
-                completed(fill_event_times(SqliteTables(connection)))
-            if 0 < version < ORIGINS:
-                connection.execute("UPDATE chunks SET standing = 0")
+        if 0 < version < ORIGINS:
+            connection.execute("UPDATE chunks SET standing = 0")
+            with lenient(connection):
                 completed(find_origins(SqliteTables(connection)))
-                connection.execute(_ORIGINS_OF_DOCUMENTS)
-        if version > 0 and (version < PACKED or _found_analyser(connection) != ANALYSER_VERSION):
+            connection.execute(_ORIGINS_OF_DOCUMENTS)
+        if version > 0 and _found_analyser(connection) != ANALYSER_VERSION:
             _analyse_again(connection)
         connection.execute(
             "INSERT INTO meta VALUES ('analyser', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
