@@ -316,268 +316,135 @@ _SERVICES = (
 # In this order, because a secret goes with the first rule that finds it: tokens of known shape keep the name of their
 # service, and `assigned-secret`, which takes any value behind a name, comes last.
 RULES = (
-    _token(
-        "private-key",
-        "-----begin",
+    _token("private-key", "-----begin",
         rf"-----BEGIN {_KEY_LABEL}"
-        rf"(?:(?:[^-]|-(?!----))*+-----END {_KEY_LABEL}|(?:(?:\s|\\[nr])++[A-Za-z0-9+/=]{{16,}}+)++)",
-        holds_key,
-    ),
-    _value(
-        "url-password",
-        "://",
-        r"(?<=[a-z0-9])://[^\s:/@\"'<>]{0,128}:(?P<secret>[^\s/\"'<>]{1,256})@(?=[\w\[])",
-        is_no_placeholder,
-    ),
+        rf"(?:(?:[^-]|-(?!----))*+-----END {_KEY_LABEL}|(?:(?:\s|\\[nr])++[A-Za-z0-9+/=]{{16,}}+)++)", holds_key),
+    _value("url-password", "://",
+        r"(?<=[a-z0-9])://[^\s:/@\"'<>]{0,128}:(?P<secret>[^\s/\"'<>]{1,256})@(?=[\w\[])", is_no_placeholder),
     _marked("aws-access-key", "akia asia", r"(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])", is_no_example),
-    _marked(
-        "github-token",
-        "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_",
-        r"(?:gh[pousr]_[A-Za-z0-9]{36,251}|github_pat_\w{22,251})",
-    ),
+    _marked("github-token", "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_",
+        r"(?:gh[pousr]_[A-Za-z0-9]{36,251}|github_pat_\w{22,251})"),
     _marked("gitlab-token", "gl", r"gl(?:pat|dt|rt|ptt|ft|cbt|oas|soat|imt|agent)-[\w.-]{20,300}"),
     _marked("slack-token", "xox xapp-", r"(?:xox[abceoprs]|xapp|xoxe\.xox[bp])-[A-Za-z0-9-]{10,251}"),
     _marked("slack-token", "xoxd-", r"xoxd-[A-Za-z0-9%+/=_-]{20,400}"),
-    _value(
-        "slack-webhook",
-        "hooks.slack.com",
-        r"hooks\.slack\.com/(?P<secret>services/T\w{1,20}/B\w{1,20}/\w{20,40})",
-        is_no_filler,
-    ),
+    _value("slack-webhook", "hooks.slack.com",
+        r"hooks\.slack\.com/(?P<secret>services/T\w{1,20}/B\w{1,20}/\w{20,40})", is_no_filler),
     _marked("anthropic-key", "sk-ant-", r"sk-ant-[\w-]{20,251}"),
     _token("openai-key", "sk-", r"sk-(?!ant-)[\w-]{20,251}", is_random_key),
     _marked("google-key", "aiza gocspx- ya29.", r"(?:AIza[\w-]{35}(?![\w-])|GOCSPX-[\w-]{28}|ya29\.[\w-]{20,1000})"),
-    _marked(
-        "stripe-key",
-        "sk_live_ sk_test_ sk_org_ rk_live_ rk_test_ whsec_",
-        r"(?:[sr]k_(?:org_)?(?:live|test)_[A-Za-z0-9]{16,251}|whsec_[A-Za-z0-9+/=]{24,251})",
-    ),
+    _marked("stripe-key", "sk_live_ sk_test_ sk_org_ rk_live_ rk_test_ whsec_",
+        r"(?:[sr]k_(?:org_)?(?:live|test)_[A-Za-z0-9]{16,251}|whsec_[A-Za-z0-9+/=]{24,251})"),
     _marked("npm-token", "npm_", r"npm_[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
     _marked("pypi-token", "pypi-ag", r"pypi-Ag[\w-]{50,1000}"),
     _token("huggingface-token", "hf_", r"hf_[A-Za-z0-9]{30,40}(?![A-Za-z0-9])"),
     *(_token(f"{service}-token", anchors, f"{shape}(?![A-Za-z0-9])") for service, anchors, shape in _SERVICES),
     _token("password-hash", "$2a$ $2b$ $2y$", r"\$2[aby]\$\d\d\$[./A-Za-z0-9]{53}", start=""),
-    _token(
-        "password-hash",
-        "$1$ $5$ $6$ $apr1$",
-        r"\$(?:[156]|apr1)\$(?:rounds=\d{1,9}\$)?[./A-Za-z0-9]{1,16}\$[./A-Za-z0-9]{22,86}",
-        start="",
-    ),
+    _token("password-hash", "$1$ $5$ $6$ $apr1$",
+        r"\$(?:[156]|apr1)\$(?:rounds=\d{1,9}\$)?[./A-Za-z0-9]{1,16}\$[./A-Za-z0-9]{22,86}", start=""),
     _token("password-hash", "$y$ $gy$", r"\$g?y\$[./A-Za-z0-9]{1,8}\$[./A-Za-z0-9]{1,86}\$[./A-Za-z0-9]{43}", start=""),
-    SecretRule(
-        "mailchimp-token",
-        ("-us",),
-        re.compile(r"(?<![\w-])(?P<secret>[0-9a-f]{32}-us\d{1,2})(?![\w-])"),
-        is_no_filler,
-        32,
-    ),
-    SecretRule(
-        "azure-devops-token",
-        ("azdo",),
-        re.compile(r"(?<!\w)(?P<secret>[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4})(?!\w)"),
-        is_mixed,
-        76,
-    ),
+    SecretRule("mailchimp-token", ("-us",),
+        re.compile(r"(?<![\w-])(?P<secret>[0-9a-f]{32}-us\d{1,2})(?![\w-])"), is_no_filler, 32),
+    SecretRule("azure-devops-token", ("azdo",),
+        re.compile(r"(?<!\w)(?P<secret>[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4})(?!\w)"), is_mixed, 76),
     _value("azure-secret", "q~", r"(?<=[\w~.]{3}\d)(?P<secret>Q~[\w.~-]{31,34})(?![\w.~-])", is_mixed),
     _value("azure-signature", "sig=", r"(?<=[?&;])sig=(?P<secret>(?:[\w+/-]|%[0-9a-f]{2}){40,64}=?)", is_no_filler),
     _value("telegram-token", ":aa", r"(?<=\d{8}):(?P<secret>AA[\w-]{33})(?![\w-])", is_no_filler),
     _value("terraform-token", ".atlasv1.", r"(?<=\w{14})\.atlasv1\.(?P<secret>[\w-]{60,70})(?![\w-])", is_no_filler),
-    _value(
-        "discord-token",
-        ".",
-        r"(?:(?<=[mno][\w-]{23})|(?<=[mno][\w-]{25}))(?P<secret>\.[\w-]{6}\.[\w-]{27,40})(?![\w-])",
-        is_mixed,
-    ),
-    _value(
-        "discord-webhook",
-        "/api/webhooks/",
-        r"(?<=\.com)/api/webhooks/\d{10,24}/(?P<secret>[\w-]{60,80})(?![\w-])",
-        is_no_filler,
-    ),
-    _value(
-        "url-signature",
-        "x-amz-signature= x-amz-security-token= x-goog-signature= &signature= ?signature=",
-        r"[?&]?(?:x-(?:amz|goog)-)?(?:signature|security-token)=(?P<secret>[\w%+/=~.-]{24,4000})",
-        is_no_placeholder,
-    ),
+    _value("discord-token", ".",
+        r"(?:(?<=[mno][\w-]{23})|(?<=[mno][\w-]{25}))(?P<secret>\.[\w-]{6}\.[\w-]{27,40})(?![\w-])", is_mixed),
+    _value("discord-webhook", "/api/webhooks/",
+        r"(?<=\.com)/api/webhooks/\d{10,24}/(?P<secret>[\w-]{60,80})(?![\w-])", is_no_filler),
+    _value("url-signature", "x-amz-signature= x-amz-security-token= x-goog-signature= &signature= ?signature=",
+        r"[?&]?(?:x-(?:amz|goog)-)?(?:signature|security-token)=(?P<secret>[\w%+/=~.-]{24,4000})", is_no_placeholder),
     _marked("jwt", "eyj", r"eyJ[\w-]{10,4000}\.eyJ[\w-]{10,16000}\.[\w-]{10,2000}"),
-    _value(
-        "bearer-token",
-        "authorization",
+    _value("bearer-token", "authorization",
         r"authorization\\?[\"']?\s{0,3}[:=,]\s{0,3}\\?[\"'`]?(?:bearer|basic|token)\s{1,3}(?P<secret>[\w.~+/=-]{12,4000})",
-        looks_sent,
-    ),
-    _value(
-        "aws-secret-key",
-        "secret",
+        looks_sent),
+    _value("aws-secret-key", "secret",
         r"secret[_-]?(?:access[_-]?)?key\\?[\"']?\s{0,4}(?:=>|[:=])\s{0,4}\\?[\"']?(?P<secret>[A-Za-z0-9/+]{40})(?![\w/+=])",
-        is_no_example,
-    ),
-    _value(
-        "private-key",
-        "private-lines:",
-        r"private-lines:[ \t]\d{1,4}\r?\n(?P<secret>(?:[a-z0-9+/=]{1,76}(?:\r?\n|$))++)",
-        holds_key,
-    ),
-    _value(
-        "private-key",
-        "client-key-data",
-        r"client-key-data\"?:[ \t]{0,4}\"?(?P<secret>[a-z0-9+/]{40,16000}={0,2})",
-        is_mixed,
-    ),
-    _value(
-        "private-key",
-        '"d" "k" "p" "q" "dp" "dq" "qi"',
-        r"\"(?:d|k|p|q|dp|dq|qi)\"\s{0,3}:\s{0,3}\"(?P<secret>[\w-]{40,1400})\"",
-        is_random_value,
-    ),
-    _value(
-        "docker-login",
-        ".dockerconfigjson .dockercfg",
-        r"\.docker(?:configjson|cfg)\"?:[ \t]{0,4}\"?(?P<secret>[a-z0-9+/]{40,16000}={0,2})",
-        is_no_placeholder,
-    ),
-    _value(
-        "session-cookie",
-        "cookie:",
+        is_no_example),
+    _value("private-key", "private-lines:",
+        r"private-lines:[ \t]\d{1,4}\r?\n(?P<secret>(?:[a-z0-9+/=]{1,76}(?:\r?\n|$))++)", holds_key),
+    _value("private-key", "client-key-data",
+        r"client-key-data\"?:[ \t]{0,4}\"?(?P<secret>[a-z0-9+/]{40,16000}={0,2})", is_mixed),
+    _value("private-key", '"d" "k" "p" "q" "dp" "dq" "qi"',
+        r"\"(?:d|k|p|q|dp|dq|qi)\"\s{0,3}:\s{0,3}\"(?P<secret>[\w-]{40,1400})\"", is_random_value),
+    _value("docker-login", ".dockerconfigjson .dockercfg",
+        r"\.docker(?:configjson|cfg)\"?:[ \t]{0,4}\"?(?P<secret>[a-z0-9+/]{40,16000}={0,2})", is_no_placeholder),
+    _value("session-cookie", "cookie:",
         r"cookie:[ \t]{0,3}(?:[^=;\s]{1,64}=[^;\s]{0,400};[ \t]{0,3}){0,12}?"
-        r"[\w.-]{0,40}(?:sess|sid|auth|token|jwt|login)[\w.-]{0,20}=(?P<secret>[^;\s\"']{16,4000})",
-        looks_sent,
-    ),
+        r"[\w.-]{0,40}(?:sess|sid|auth|token|jwt|login)[\w.-]{0,20}=(?P<secret>[^;\s\"']{16,4000})", looks_sent),
     _value("docker-login", '"auth"', r"\"auth\"\s{0,3}:\s{0,3}\"(?P<secret>[a-z0-9+/]{12,400}={0,2})\"", is_login),
-    _typed(
-        r"(?<![\w-])(?:-u|--user)[ =]{0,2}[\"']?[\w.@-]{1,64}:(?P<secret>[^\s\"']{8,256})", looks_assigned, "-u --user"
-    ),
+    _typed(r"(?<![\w-])(?:-u|--user)[ =]{0,2}[\"']?[\w.@-]{1,64}:(?P<secret>[^\s\"']{8,256})",
+        looks_assigned, "-u --user"),
     _typed(rf"(?<=-){_NAME}[ \t][\"']?(?P<secret>[^\s\"'`]{{8,256}})(?=[\s\"']|$)", looks_typed, _NAME_ANCHORS),
     _typed(r"sshpass[ \t]{1,4}-p[ \t]{0,4}[\"']?(?P<secret>[^\s\"']{6,256})", looks_sent, "sshpass"),
-    _typed(
-        r"(?:mysql|mariadb)[\w-]{0,8}(?:[ \t][^\n|;&]{0,160}?)?[ \t]-p[\"']?(?P<secret>[^\s\"']{8,256})",
-        looks_assigned,
-        "mysql mariadb",
-    ),
-    _typed(
-        r"(?:docker|podman|registry)[ \t]login[ \t][^\n|;&]{0,160}?[ \t]?-p[ =][\"']?(?P<secret>[^\s\"']{8,256})",
-        looks_sent,
-        "docker podman registry",
-    ),
+    _typed(r"(?:mysql|mariadb)[\w-]{0,8}(?:[ \t][^\n|;&]{0,160}?)?[ \t]-p[\"']?(?P<secret>[^\s\"']{8,256})",
+        looks_assigned, "mysql mariadb"),
+    _typed(r"(?:docker|podman|registry)[ \t]login[ \t][^\n|;&]{0,160}?[ \t]?-p[ =][\"']?(?P<secret>[^\s\"']{8,256})",
+        looks_sent, "docker podman registry"),
     _typed(r"redis-cli[ \t][^\n|;&]{0,160}?-a[ \t][\"']?(?P<secret>[^\s\"']{8,256})", looks_sent, "redis-cli"),
-    _typed(
-        r"(?:echo|printf)[ \t](?:-n[ \t])?[\"']?(?P<secret>[^\s\"'|]{8,256})[\"']?[ \t]{0,4}"
-        r"\|[^\n|;&]{0,160}?password-stdin",
-        looks_assigned,
-        "echo printf",
-    ),
-    _assigned(
-        r":(?:\d{4}|\*):[^:\s]{1,64}:[^:\s]{1,64}:(?P<secret>[^:\s]{6,256})(?=\s|$)",
-        looks_sent,
-        ":5432: :5433: :6432: :*:",
-    ),
+    _typed(r"(?:echo|printf)[ \t](?:-n[ \t])?[\"']?(?P<secret>[^\s\"'|]{8,256})[\"']?[ \t]{0,4}"
+        r"\|[^\n|;&]{0,160}?password-stdin", looks_assigned, "echo printf"),
+    _assigned(r":(?:\d{4}|\*):[^:\s]{1,64}:[^:\s]{1,64}:(?P<secret>[^:\s]{6,256})(?=\s|$)",
+        looks_sent, ":5432: :5433: :6432: :*:"),
     _assigned(
         r"(?:identified(?:[ \t]{1,4}with[ \t]{1,4}[\w\"']{1,64})?[ \t]{1,4}(?:by|as)(?:[ \t]{1,4}password)?|password)"
-        r"[ \t]{1,4}(?P<quote>[\"'])(?P<secret>[^\"'\s]{8,256})(?P=quote)",
-        looks_assigned,
-        "identified password",
-    ),
-    _assigned(
-        r"(?:getenv|environ\.(?:get|setdefault)|env\.fetch|getproperty|getordefault|define|env)"
+        r"[ \t]{1,4}(?P<quote>[\"'])(?P<secret>[^\"'\s]{8,256})(?P=quote)", looks_assigned, "identified password"),
+    _assigned(r"(?:getenv|environ\.(?:get|setdefault)|env\.fetch|getproperty|getordefault|define|env)"
         rf"\([ \t]?[\"'][\w.]{{0,60}}?{_NAME}[\"'],"
         r"[ \t]{0,4}[\"'](?P<secret>[^\s\"']{8,256})[\"']",
-        looks_named,
-        "getenv environ. env.fetch getproperty getordefault define( env(",
-    ),
+        looks_named, "getenv environ. env.fetch getproperty getordefault define( env("),
     _assigned(
         rf"{_NAME}[\"']?[)\]]?[ \t]{{0,4}}(?:\|\||\?\?|or[ \t])[ \t]{{0,4}}[\"'`](?P<secret>[^\s\"'`]{{8,256}})[\"'`]",
-        looks_named,
-    ),
+        looks_named),
     _assigned(rf"{_NAME}:?[-=](?P<secret>[^\s\"'{{}}$]{{8,256}}+)(?=\}})", looks_named),
     _assigned(
         rf"{_NAME}\\?\"\s{{0,3}}:\s{{0,3}}\{{[^{{}}]{{0,80}}?\"value\\?\"\s{{0,3}}:\s{{0,3}}\\?\"(?P<secret>[^\"\s]{{8,256}})\\?\"",
-        looks_named,
-    ),
+        looks_named),
     _value("npm-token", "_auth", r"(?<=/:)_auth(?:token)?=(?P<secret>[^\s\"']{16,400})", is_no_placeholder),
     _assigned(r"(?<![?&\w])(?:password|pwd)[ ]?=[ ]?(?P<secret>[^\s\"'`;<>]{8,256})(?=;)", looks_assigned, "pass pwd"),
     _assigned(rf"{_NAME}{_PAIR}(?P<secret>[^\s\"'\\]{{8,256}})", looks_named),
-    _assigned(
-        rf"(?<!\w)(?:env|arg)[ \t]{{1,8}}(?-i:[A-Z0-9_]{{0,60}}?){_VARIABLE}[ \t]{{1,8}}"
-        r"[\"']?(?P<secret>[^\s\"'=]{8,256})",
-        looks_named,
-        "env arg",
-    ),
-    _assigned(
-        rf"{_VARIABLE}[\s`*\"']{{0,40}}\|[\s`*\"']{{0,40}}(?P<secret>[^\s|`\"']{{8,256}})"
-        r"(?=[ \t`*\"']{0,40}\|)",
-        looks_named,
-    ),
-    _assigned(
-        rf"{_NAME}[ \t`*\"']{{0,40}}\|[ \t`*\"']{{0,40}}(?P<secret>[^\s|`\"']{{8,256}})(?=[ \t`*\"']{{0,40}}\|)",
-        is_table_value,
-    ),
-    _assigned(
-        rf"{_VARIABLE}[ \t`*\"']{{0,40}}\|[^|\n]{{0,120}}\|[ \t`*\"']{{0,40}}(?P<secret>[^\s|`\"']{{8,256}})"
-        r"(?=[ \t`*\"']{0,40}\|)",
-        looks_random,
-    ),
+    _assigned(rf"(?<!\w)(?:env|arg)[ \t]{{1,8}}(?-i:[A-Z0-9_]{{0,60}}?){_VARIABLE}[ \t]{{1,8}}"
+        r"[\"']?(?P<secret>[^\s\"'=]{8,256})", looks_named, "env arg"),
+    _assigned(rf"{_VARIABLE}[\s`*\"']{{0,40}}\|[\s`*\"']{{0,40}}(?P<secret>[^\s|`\"']{{8,256}})"
+        r"(?=[ \t`*\"']{0,40}\|)", looks_named),
+    _assigned(rf"{_NAME}[ \t`*\"']{{0,40}}\|[ \t`*\"']{{0,40}}(?P<secret>[^\s|`\"']{{8,256}})(?=[ \t`*\"']{{0,40}}\|)",
+        is_table_value),
+    _assigned(rf"{_VARIABLE}[ \t`*\"']{{0,40}}\|[^|\n]{{0,120}}\|[ \t`*\"']{{0,40}}(?P<secret>[^\s|`\"']{{8,256}})"
+        r"(?=[ \t`*\"']{0,40}\|)", looks_random),
     _assigned(rf"{_NAME}[ \t]{{0,4}}:[ \t]{{1,8}}(?P<secret>[A-Za-z0-9+/]{{8,2000}}={{0,2}})(?=\s|$)", is_encoded_text),
     _assigned(
         r"pass(?:word|phrase|wd)?\\?[\"']?[ \t]{0,8}[:=][ \t]{0,8}\\?(?P<quote>[\"'`])(?P<secret>[^\"'`\n\\]{8,256})"
-        r"\\?(?P=quote)",
-        is_passphrase,
-        "pass",
-    ),
+        r"\\?(?P=quote)", is_passphrase, "pass"),
     _assigned(
         r"pass(?:word|phrase|wd)?(?:=|[ \t]{0,4}:[ \t]{1,4})(?P<secret>[^\s\"'`;&]{8,256})(?=[ \t]*(?:[\r\n`]|$))",
-        is_passphrase,
-        "pass",
-    ),
-    _assigned(
-        rf"{_SOME_KEY}{_TO_VALUE}(?P<secret>[A-Za-z0-9+/=_-]{{20,256}})(?=[\s\"',;`|]|$)", is_random_value, "_key key"
-    ),
-    _assigned(
-        rf"[?&#](?:api|access|o?auth|client)[_-]?(?:key|token|secret)(?:_secret)?{_PARAMETER}",
-        looks_assigned,
-        "?api &api ?access &access #access ?auth &auth ?oauth &oauth ?client &client",
-    ),
+        is_passphrase, "pass"),
+    _assigned(rf"{_SOME_KEY}{_TO_VALUE}(?P<secret>[A-Za-z0-9+/=_-]{{20,256}})(?=[\s\"',;`|]|$)",
+        is_random_value, "_key key"),
+    _assigned(rf"[?&#](?:api|access|o?auth|client)[_-]?(?:key|token|secret)(?:_secret)?{_PARAMETER}",
+        looks_assigned, "?api &api ?access &access #access ?auth &auth ?oauth &oauth ?client &client"),
     _assigned(rf"(?:(?<=[?&])|(?<=-literal=)|(?:(?<=;)|(?<=; ))(?=p)){_NAME}{_PARAMETER}", looks_assigned),
     _assigned(rf"{_NAME}>\s{{0,8}}(?P<secret>[^<>\s]{{8,256}})\s{{0,8}}</", looks_assigned),
     _assigned(r"login[ \t]{1,4}\S{1,64}\s{1,8}password[ \t]{1,4}(?P<secret>\S{6,256})(?=\s|$)", looks_sent, "login"),
-    _assigned(
-        r"set(?:pass(?:word|phrase)|secret(?:key)?|(?:access|auth|api)?token|(?:api|access)key)"
-        r"\([\"'](?P<secret>[^\s\"']{8,256})[\"']",
-        looks_assigned,
-        "setp sets sett seta",
-    ),
+    _assigned(r"set(?:pass(?:word|phrase)|secret(?:key)?|(?:access|auth|api)?token|(?:api|access)key)"
+        r"\([\"'](?P<secret>[^\s\"']{8,256})[\"']", looks_assigned, "setp sets sett seta"),
     _assigned(
         r"(?:api|client|secret|access|auth|private|signing|encryption)[_-]?(?:key|secret|token)[ \t]{0,4}[:=][ \t]{0,4}"
         r"(?P<secret>[0-9a-f]{32,64}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?=[\s,;&`\"']|$)",
-        looks_assigned,
-        "api client secret access auth private signing encryption",
-    ),
-    _assigned(
-        rf"{_NAME}\\?[\"']?\]?[ \t]{{0,8}}(?::[ \t]?[&\w]{{1,20}}[ \t]{{0,4}}=|:=|=>|[:=]|value=)[ \t]{{0,8}}"
-        r"[@bru]{0,2}\\?(?P<quote>[\"'`])(?P<secret>[^\"'`\s\\]{8,256})\\?(?P=quote)",
-        looks_assigned,
-    ),
-    SecretRule(
-        ASSIGNED,
-        tuple(_NAME_ANCHORS.split()),
+        looks_assigned, "api client secret access auth private signing encryption"),
+    _assigned(rf"{_NAME}\\?[\"']?\]?[ \t]{{0,8}}(?::[ \t]?[&\w]{{1,20}}[ \t]{{0,4}}=|:=|=>|[:=]|value=)[ \t]{{0,8}}"
+        r"[@bru]{0,2}\\?(?P<quote>[\"'`])(?P<secret>[^\"'`\s\\]{8,256})\\?(?P=quote)", looks_assigned),
+    SecretRule(ASSIGNED, tuple(_NAME_ANCHORS.split()),
         re.compile(
-            r"(?:PASSWORD|PASSWD|PASSPHRASE|PWD|PASS|SECRET|TOKEN|KEY(?:_BASE)?|CREDENTIALS?)=(?P<secret>(?:[^\s\"'`;&]|&(?!&)){8,256})"
-        ),
-        looks_assigned,
-    ),
-    _assigned(
-        rf"{_NAME}(?:[ \t]{{0,4}}[:=]|[ \t]is:?)[ \t]{{0,4}}"
-        r"(?P<secret>[^\s\"'`<>(){}\[\],;]{8,256})(?=[\s\"'`,;]|$)",
-        looks_bare,
-    ),
-    _assigned(
-        r"(?:pass(?:words?|wort|wd|phrase)|(?:(?<![a-z])|(?<=require))pass|pwd|(?<![a-z])pw)[\"'`*]{0,3}"
+        r"(?:PASSWORD|PASSWD|PASSPHRASE|PWD|PASS|SECRET|TOKEN|KEY(?:_BASE)?|CREDENTIALS?)=(?P<secret>(?:[^\s\"'`;&]|&(?!&)){8,256})"
+        ), looks_assigned),
+    _assigned(rf"{_NAME}(?:[ \t]{{0,4}}[:=]|[ \t]is:?)[ \t]{{0,4}}"
+        r"(?P<secret>[^\s\"'`<>(){}\[\],;]{8,256})(?=[\s\"'`,;]|$)", looks_bare),
+    _assigned(r"(?:pass(?:words?|wort|wd|phrase)|(?:(?<![a-z])|(?<=require))pass|pwd|(?<![a-z])pw)[\"'`*]{0,3}"
         r"(?:[ \t]{0,4}[:=][\"'`*]{0,3}|[ \t]is:?|(?=[ \t]))[ \t]{0,8}[\"'`]?"
-        r"(?P<secret>[^\s\"'`<>(){}\[\],;|&]{10,256})(?=[\"'`]?[.,;&]?(?:\s|$))",
-        looks_random,
-        "pass pwd pw",
-    ),
-)
+        r"(?P<secret>[^\s\"'`<>(){}\[\],;|&]{10,256})(?=[\"'`]?[.,;&]?(?:\s|$))", looks_random, "pass pwd pw"),
+)  # fmt: skip
 
 TABLE_NAMES = ("pass", "pwd", "secret", "token")
 TABLE_HEADING = re.compile(
