@@ -321,6 +321,19 @@ def test_too_many_at_once_get_a_retry_delay() -> None:
     asyncio.run(scenario())
 
 
+def test_what_a_stopping_server_waits_for_no_longer_may_be_tried_again() -> None:
+    async def scenario() -> None:
+        async def endless(_scope: Scope, _receive: Receive, _send: Send) -> None:
+            await asyncio.Event().wait()
+
+        asked = asyncio.create_task(ask(RequestIdMiddleware(endless, max_requests=1)))
+        await asyncio.sleep(0)
+        asked.cancel()
+        assert await asked == {"status": 503, "wait": b"1"}
+
+    asyncio.run(scenario())
+
+
 def test_too_many_connections_are_rejected_in_our_shape() -> None:
     with (
         running(StubService(), ServerOptions(port=0, max_connections=2)) as open_server,

@@ -119,6 +119,11 @@ def error_body(
     )
 
 
+_STOPPING = FailureReport(
+    503, error_body(503, "The server stops before this is done", code=ErrorCode.SERVICE_UNAVAILABLE), retry_after_s=1
+)
+
+
 def log_failure(log: logging.Logger, error: errors.BackendError) -> None:
     """Log a failure with its traceback; an outage, which every caller meets until it is over, in one line."""
     if isinstance(error, errors.BackendUnavailableError | errors.LostIndexError):
@@ -194,6 +199,10 @@ class RequestIdMiddleware:
                     await self.app(scope, receive, tagged)
                 except requests.ClientGoneError:
                     status = status or _CLIENT_GONE
+                except asyncio.CancelledError:
+                    if status:
+                        raise
+                    await _STOPPING.reply(scope["path"]).send(tagged)  # the server waits for no request any longer
                 except Exception as error:
                     if status:
                         raise  # a reply has begun: another head cannot follow, and the server ends the connection
