@@ -31,7 +31,7 @@ from rag_context.memory.accesses import recorded_by
 from rag_context.memory.service import Service
 from rag_context.server.app import create_app
 from rag_context.server.hook_socket import answering_hooks
-from rag_context.server.peers import Peers, inner_app, shared
+from rag_context.server.peers import Peers, answering, shared
 from rag_context.server.running import run, serve
 from rag_context.server.worker_process import WorkerEnd, WorkerEvent, WorkerReport, WorkerServer
 from rag_context.wiring.local_files import HISTORIES_NAME, open_file_manifest
@@ -172,7 +172,7 @@ async def _serve(start: Start, link: WorkerEnd) -> None:
     peers, options = Peers(start.place), start.options
     async with opened(start) as service:
         app = create_app(shared(service, peers), options, front=peers.front)
-        inner = inner_app(service, app.router, options)
+        inner = answering(service, app.router, options)
         server = WorkerServer(app, inner, peers.file(peers.number), link, options, lambda: _ready(service))
         async with looking_after(service, start):
             await server.serve(sockets=[])

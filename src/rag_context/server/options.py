@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,6 @@ class Caller:
     access: Access
     bounds: Bounds | None = None
     """What there is for its key; None: everything."""
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "Caller":
-        """Read what `dataclasses.asdict` made of a caller, once it was JSON."""
-        stated: Mapping[str, list[str]] | None = fields["bounds"]
-        bounds = None if stated is None else Bounds(**{name: tuple(found) for name, found in stated.items()})
-        return cls(fields["name"], Access(fields["access"]), bounds)
 
 
 ANYONE = Caller("anyone", Access.ADMIN)

@@ -1,22 +1,23 @@
 """The workers of one server to each other: what only the first can do is sent on to it, and one reports for all.
 
 The first worker follows the files of projects, knows who has activated which, and does the work on the whole index. A
-request reaches it as it came, over a socket file in a folder of this user's; it was checked where it came in, and goes
-with the name of its caller. The worker that reports health or metrics requests those of the others in the same way.
+request reaches it as it came, checked and with its caller: ASGI's own scope and messages, pickled, over a socket file
+in a folder of this user's. The worker that reports health or metrics requests those of the others in the same way.
 """
 
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import pickle
+import struct
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qsl
 
-import httptools
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
@@ -35,16 +36,15 @@ from rag_context.memory.service import Service
 from rag_context.server import requests
 from rag_context.server.failures import RequestIdMiddleware
 from rag_context.server.middleware import BodyLimit
-from rag_context.server.options import ANYONE, Caller, ServerOptions
+from rag_context.server.options import ANYONE, ServerOptions
 from rag_context.server.supervisor import WorkerSlot
 
 FIRST = 1
-CALLER = b"x-rag-worker-caller"
 
-_READ_BYTES = 64 * 1024
-_HOP = frozenset({b"connection", b"keep-alive", b"te", b"trailer", b"upgrade", b"expect", b"x-request-id", CALLER})
-_OURS = frozenset({b"connection", b"date", b"server", b"transfer-encoding", b"x-request-id"})
-"""Headers of an answer that the receiving worker sets itself."""
+_LENGTH = struct.Struct("!Q")
+_CALLER = "rag_context.caller"
+_HOP = frozenset({b"connection", b"x-request-id"})
+"""Headers of a connection, not of what is sent on; ids are set on both sides."""
 
 _FIRST_ONLY = frozenset(
     each.name
@@ -120,8 +120,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 async def exchange(file: Path, scope: Scope, receive: Receive, send: Send) -> None:
     """Send a request to the worker behind a socket file, and its answer to the client, both as they come.
 
-    HTTP clients send a whole body before they read an answer; the receipts of a stream of documents come while it is
-    still sent.
+    The receipts of a stream of documents come while it is still sent.
 
     Raises:
         RequestRejectedError: the worker is not there, or ended before it answered; or the body was rejected.
@@ -132,7 +131,7 @@ async def exchange(file: Path, scope: Scope, receive: Receive, send: Send) -> No
     except OSError:
         raise _unavailable("is being started again") from None
     sending = asyncio.create_task(_send_request(scope, receive, writer))
-    relaying = asyncio.create_task(_relay(reader, send, scope["method"] == "HEAD"))
+    relaying = asyncio.create_task(_relay(reader, send))
     try:
         # The request ends by an exception only: of its body, or because the client goes away.
         await asyncio.wait({sending, relaying}, return_when=asyncio.FIRST_COMPLETED)
@@ -150,74 +149,51 @@ def _unavailable(what: str) -> requests.RequestRejectedError:
     return requests.RequestRejectedError(503, message, retry_after_s=1)
 
 
+def _packed(content: object) -> bytes:
+    packed = pickle.dumps(content)
+    return _LENGTH.pack(len(packed)) + packed
+
+
+async def _next(reader: asyncio.StreamReader) -> Any:
+    """What the other side sent next; None where it has ended."""
+    try:
+        (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        return pickle.loads(await reader.readexactly(size))  # noqa: S301  (from a process of ours, over a file of ours)
+    except (OSError, asyncio.IncompleteReadError):
+        return None
+
+
+def _onward(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    return [(name, value) for name, value in headers if name not in _HOP]
+
+
 async def _send_request(scope: Scope, receive: Receive, writer: asyncio.StreamWriter) -> None:
     request = requests.http_request(scope)
-    query = b"?" + scope["query_string"] if scope["query_string"] else b""
-    headers = [(name, value) for name, value in scope["headers"] if name not in _HOP]
-    headers += [(b"connection", b"close"), (b"x-request-id", request.request_id.encode())]
-    if request.caller is not None:
-        # Keys were compared where the request came in; the first worker takes the result.
-        named = None if request.caller is ANYONE else asdict(request.caller)
-        headers.append((CALLER, json.dumps(named).encode()))
-    is_chunked = b"transfer-encoding" in request.headers
+    # Keys were compared where the request came in; the other worker takes the result.
+    caller = (request.caller, request.caller is ANYONE)
+    headers = [*_onward(scope["headers"]), (b"x-request-id", request.request_id.encode())]
+    plain = {name: value for name, value in scope.items() if name not in {"app", "state"}}
     try:
-        writer.write(b"%s %s%s HTTP/1.1\r\n" % (scope["method"].encode(), scope["raw_path"], query))
-        writer.write(b"".join(b"%s: %s\r\n" % header for header in headers) + b"\r\n")
+        writer.write(_packed({**plain, "headers": headers, _CALLER: caller}))
         while (message := await receive())["type"] == "http.request":
-            body = message.get("body", b"")
-            if body:
-                writer.write(b"%x\r\n%s\r\n" % (len(body), body) if is_chunked else body)
-            if is_chunked and not message.get("more_body", False):
-                writer.write(b"0\r\n\r\n")
+            writer.write(_packed(message))
             await writer.drain()
     except OSError:  # the other side has ended, or has answered already: what it sent says which
         await asyncio.Event().wait()
     raise requests.ClientGoneError
 
 
-class _Answer:
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self.is_begun = False
-        self.is_complete = False
-        self.status: Callable[[], int] = lambda: 0
-        self._headers: list[tuple[bytes, bytes]] = []
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() not in _OURS:
-            self._headers.append((name.lower(), value))
-
-    def on_headers_complete(self) -> None:
-        self.is_begun = True
-        self.messages.append({"type": "http.response.start", "status": self.status(), "headers": self._headers})
-
-    def on_body(self, body: bytes) -> None:
-        self.messages.append({"type": "http.response.body", "body": body, "more_body": True})
-
-    def on_message_complete(self) -> None:
-        self.is_complete = True
-        self.messages.append({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _relay(reader: asyncio.StreamReader, send: Send, is_head: bool) -> None:
-    answer = _Answer()
-    parser = httptools.HttpResponseParser(answer)
-    answer.status = parser.get_status_code
-    while not answer.is_complete:
-        try:
-            received = await reader.read(_READ_BYTES)
-        except OSError:
-            received = b""
-        if not received:
-            if not answer.is_begun:
+async def _relay(reader: asyncio.StreamReader, send: Send) -> None:
+    message: Message | None = None
+    while message is None or message["type"] == "http.response.start" or message.get("more_body", False):
+        has_begun, message = message is not None, await _next(reader)
+        if message is None:
+            if not has_begun:
                 raise _unavailable("ended before it answered")
             raise ConnectionAbortedError("a worker ended in the middle of an answer")
-        parser.feed_data(received)
-        if is_head and answer.is_begun and not answer.is_complete:  # a length, and no body
-            answer.on_message_complete()
-        messages, answer.messages = answer.messages, []
-        for message in messages:
-            await send(message)
+        if not has_begun:
+            message = {**message, "headers": _onward(message.get("headers", ()))}
+        await send(message)
 
 
 TIMEOUT_S = 2.0
@@ -256,7 +232,7 @@ class Peers:
             status = message.get("status", status)
             parts.append(message.get("body", b""))
 
-        scope: Scope = {"method": "GET", "raw_path": path.encode(), "query_string": b"", "headers": [(b"host", b"-")]}
+        scope: Scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
         requests.attach_request(scope, requests.HttpRequest("", {}))
         try:
             async with asyncio.timeout(TIMEOUT_S):
@@ -341,14 +317,14 @@ _quiet.setLevel(logging.WARNING)
 """A request of another worker is in the log once, where it came in."""
 
 
-def inner_app(service: Service, routes: ASGIApp, options: ServerOptions) -> ASGIApp:
+def answering(
+    service: Service, routes: ASGIApp, options: ServerOptions
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]:
     """What answers the other workers: this worker's own state, and what they send on."""
 
     async def trusted(scope: Scope, receive: Receive, send: Send) -> None:
-        request = requests.http_request(scope)
-        if (header := request.header(CALLER)) is not None:
-            caller = json.loads(header)
-            request.caller = ANYONE if caller is None else Caller.from_json(caller)
+        caller, is_anyone = scope[_CALLER]
+        requests.http_request(scope).caller = ANYONE if is_anyone else caller
         scope["app"] = trusted  # which lets the router raise what it does not know
         # Its own state only: a report that requested those of the other workers here would never end.
         if scope["path"] == "/health":
@@ -362,4 +338,21 @@ def inner_app(service: Service, routes: ASGIApp, options: ServerOptions) -> ASGI
     counted = BodyLimit(
         trusted, default=options.collection_body_bytes, paths={"/bulk": None}, timeout_s=options.body_timeout_s
     )
-    return RequestIdMiddleware(counted, max_requests=options.max_requests, log=_quiet)
+    app = RequestIdMiddleware(counted, max_requests=options.max_requests, log=_quiet)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def receive() -> Message:
+            return await _next(reader) or {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            with suppress(OSError):  # the other worker has given up, which `receive` says
+                writer.write(_packed(message))
+                await writer.drain()
+
+        try:
+            if (scope := await _next(reader)) is not None:
+                await app(scope, receive, send)
+        finally:
+            writer.close()
+
+    return answer

@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Coroutine, Sequence
 from types import FrameType
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -79,12 +79,12 @@ def build_server(app: ASGIApp, options: ServerOptions) -> Server:
     return Server(server_config(app, options))
 
 
-def server_config(app: ASGIApp, options: ServerOptions, *, lifespan: Literal["on", "off"] = "on") -> Config:
+def server_config(app: ASGIApp, options: ServerOptions) -> Config:
     return Config(
         app,
         http=protocol_with(options),
         ws="none",
-        lifespan=lifespan,
+        lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,

@@ -11,9 +11,9 @@ import pickle
 import signal
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
@@ -144,10 +144,6 @@ def channel() -> tuple[SupervisorEnd, socket.socket]:
     return SupervisorEnd(ours), theirs
 
 
-INNER_CONNECTIONS = 10_000
-"""Most connections at once, with those of other workers; those of clients were counted where they came in."""
-
-
 class _Ending:
     """An app of which so many connections end after their next answer as there are too many of."""
 
@@ -174,7 +170,7 @@ class WorkerServer(Server):
     def __init__(
         self,
         app: ASGIApp,
-        inner: ASGIApp,
+        inner: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]],
         file: Path,
         link: WorkerEnd,
         options: ServerOptions,
@@ -182,8 +178,7 @@ class WorkerServer(Server):
     ) -> None:
         self._ending = _Ending(app)
         super().__init__(server_config(self._ending, options))
-        self._inner = server_config(inner, replace(options, max_connections=INNER_CONNECTIONS), lifespan="off")
-        self._inner.load()
+        self._inner = inner
         self._file = file
         self._link = link
         self._ready = ready
@@ -202,12 +197,7 @@ class WorkerServer(Server):
         await super().startup(sockets=[])  # connections come from the supervisor
         loop = asyncio.get_running_loop()
         self._file.unlink(missing_ok=True)  # of a worker that was killed
-        inner_protocol: Any = self._inner.http_protocol_class
-        self.servers.append(
-            await loop.create_unix_server(
-                lambda: inner_protocol(self._inner, self.server_state, self.lifespan.state), path=self._file
-            )
-        )
+        self.servers.append(await asyncio.start_unix_server(self._answer_peer, self._file))
         loop.add_reader(self._link.fileno(), self._receive)
         self._link.report(WorkerReport(WorkerEvent.SERVING))
         self._run(self._report_ready())
@@ -246,6 +236,12 @@ class WorkerServer(Server):
         except OSError:  # its client has gone
             connection.close()
             self._link.report(WorkerReport(WorkerEvent.CLOSED))
+
+    async def _answer_peer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task: Any = asyncio.current_task()
+        self.server_state.tasks.add(task)  # which a stop waits for, as for those of clients
+        task.add_done_callback(self.server_state.tasks.discard)
+        await self._inner(reader, writer)
 
     async def _report_ready(self) -> None:
         await self._ready()
