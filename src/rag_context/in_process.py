@@ -19,8 +19,7 @@ async def open_context(settings: Settings | None = None, *, data_dir: Path | Non
         settings: the configuration; else that of files and environment.
         data_dir: folder of the index; takes the place of the configured one.
 
-    Raises:
-        ConfigurationError: The configuration cannot work.
+    Raises: ConfigurationError (the configuration cannot work).
     """
     if settings is None:
         settings = load_settings(flags={"data_dir": data_dir}, cwd=Path.cwd()).settings

@@ -18,17 +18,9 @@ from http import HTTPStatus
 import httpx2
 from pydantic_core import from_json
 
+from rag_context import errors
 from rag_context._version import __version__
 from rag_context.domain.documents import Json
-from rag_context.errors import (
-    BackendDataError,
-    BackendError,
-    BackendRejectedError,
-    BackendStartingError,
-    BackendTimeoutError,
-    BackendUnavailableError,
-    ConfigurationError,
-)
 
 CONNECTIONS = 20
 CONNECT_S = 5.0
@@ -58,7 +50,7 @@ _LATER = frozenset(
 """4xx statuses that are temporary: the same request may work later."""
 
 
-class InputTooLongError(BackendRejectedError):
+class InputTooLongError(errors.BackendRejectedError):
     """A text is longer than the server accepts."""
 
 
@@ -151,16 +143,16 @@ class OpenAIServer:
                 answered = await read_body(response.aiter_raw(), encoding, limit)
                 return ModelReply(response.status_code, response.headers, answered)
         except (TimeoutError, httpx2.TimeoutException) as error:
-            raise BackendTimeoutError(component, f"{self.name} did not answer in time") from error
+            raise errors.BackendTimeoutError(component, f"{self.name} did not answer in time") from error
         except AttributeError as error:  # uvloop: a connection reset while it was made has no socket, which anyio reads
-            raise BackendUnavailableError(component, f"{self.name} cannot be reached (reset)") from error
+            raise errors.BackendUnavailableError(component, f"{self.name} cannot be reached (reset)") from error
         except httpx2.TransportError as error:
             reason = str(error) or type(error).__name__
-            raise BackendUnavailableError(component, f"{self.name} cannot be reached ({reason})") from error
+            raise errors.BackendUnavailableError(component, f"{self.name} cannot be reached ({reason})") from error
         except ValueError as error:
-            raise BackendDataError(component, f"{self.name} returned an invalid response: {error}") from error
+            raise errors.BackendDataError(component, f"{self.name} returned an invalid response: {error}") from error
 
-    def failure(self, reply: ModelReply, payload: dict[str, Json], *, public: bool = False) -> BackendError:
+    def failure(self, reply: ModelReply, payload: dict[str, Json], *, public: bool = False) -> errors.BackendError:
         """The error for a reply without a result; its class tells whether a retry may help.
 
         `public`: the request had no text of a user, so that the server's message can be repeated.
@@ -172,35 +164,35 @@ class OpenAIServer:
         detail = f" ({status}{quoted})"
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             advice = f"rejects the key in {section}" if self._with_key else f"requires a key: set {section}"
-            return BackendRejectedError(component, f"{name} {advice}.api_key ({status})")
+            return errors.BackendRejectedError(component, f"{name} {advice}.api_key ({status})")
         if status == HTTPStatus.TOO_MANY_REQUESTS:
             wait_s = retry_after(reply.headers, datetime.now(UTC))
-            return BackendUnavailableError(
+            return errors.BackendUnavailableError(
                 component, f"{name} accepts no more requests now{detail}", retry_after_s=wait_s
             )
         # Before the 5xx statuses: llama.cpp has 500 for it, which would be tried again and open a breaker.
         if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or _TOO_LONG.search(f"{message} {code}"):
             return InputTooLongError(component, f"{name} does not accept a text of this length{detail}")
         if status == HTTPStatus.SERVICE_UNAVAILABLE and _LOADING.search(message):
-            return BackendStartingError(component, f"{name} is still loading its model{detail}")
+            return errors.BackendStartingError(component, f"{name} is still loading its model{detail}")
         if _NO_MODEL.search(f"{message} {code}".replace("_", " ")):
             problem = f"{name} has no {self._use.kind} model {self._model!r}{detail}"
-            return BackendUnavailableError(
+            return errors.BackendUnavailableError(
                 component, f"{problem}: load it there, or set {section}.model to one that it has"
             )
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _LATER:
-            return BackendUnavailableError(component, f"{name} failed{detail}")
+            return errors.BackendUnavailableError(component, f"{name} failed{detail}")
         return self._misdirected(status, detail, complains=bool(message or code))
 
-    def _misdirected(self, status: int, detail: str, *, complains: bool) -> BackendError:
+    def _misdirected(self, status: int, detail: str, *, complains: bool) -> errors.BackendError:
         """The error for a status that another address may not have."""
         use, check = self._use, f"check {self._use.section}.url"
         if status == HTTPStatus.OK and not complains:
-            return BackendDataError(use.component, f"{self.name} returned no {use.result}: {check}")
+            return errors.BackendDataError(use.component, f"{self.name} returned no {use.result}: {check}")
         if status < HTTPStatus.BAD_REQUEST or status in {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}:
             problem = f"{self.name} has no /{use.path} at this address{detail}"
-            return BackendRejectedError(use.component, f"{problem}: {check}")
-        return BackendRejectedError(use.component, f"{self.name} rejected the request{detail}")
+            return errors.BackendRejectedError(use.component, f"{problem}: {check}")
+        return errors.BackendRejectedError(use.component, f"{self.name} rejected the request{detail}")
 
 
 CHAT = Use("chat model", section="chat", kind="chat", path="chat/completions", result="text")
@@ -270,9 +262,9 @@ def _base(url: str, use: Use) -> httpx2.URL:
         parsed = httpx2.URL(url.strip())
     except (httpx2.InvalidURL, ValueError) as error:
         message = f"{use.section}.url is not a valid address: check its port and its characters"
-        raise ConfigurationError(message) from error
+        raise errors.ConfigurationError(message) from error
     if parsed.scheme not in {"http", "https"} or not parsed.host:
-        raise ConfigurationError(f"{use.section}.url must be an http:// or https:// address")
+        raise errors.ConfigurationError(f"{use.section}.url must be an http:// or https:// address")
     path = parsed.path.rstrip("/").removesuffix(f"/{use.path}")
     if use.version and not _VERSIONED.search(path):
         path = f"{path}/{use.version}"
@@ -284,7 +276,7 @@ def _authorization(api_key: str | None, use: Use) -> dict[str, str]:
         return {}
     key = api_key.strip()
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigurationError(f"{use.section}.api_key contains characters that an HTTP header cannot carry")
+        raise errors.ConfigurationError(f"{use.section}.api_key contains characters that an HTTP header cannot carry")
     return {"Authorization": f"Bearer {key}"}
 
 

@@ -244,7 +244,7 @@ async def test_what_was_written_later_is_hidden_and_replaces_nothing(base: Retri
         options = RetrievalOptions(min_relevance_score=0.0, max_results=20, as_of=until)
         context = await base.service.assemble_context(ASK, options)
         assert not context.label.warnings
-        seen[until] = {document.path: document.superseded_by for document in context.all_sources}
+        seen[until] = {document.path: document.superseded_by for document in context.documents}
     assert seen[None].keys() >= {"new.md", "rules.md", "problems/pool.md"}
     assert "old.md" not in seen[None]
     assert seen[datetime(2026, 3, 1, tzinfo=UTC)] == {"old.md": ()}
@@ -353,8 +353,8 @@ async def test_another_tenants_documents_are_never_seen(base: RetrievalHarness) 
     theirs = await base.of(other).assemble_context(ASK, ANY)
     nobodys = await base.of(Tenant("nobody", "main", "0" * 16)).assemble_context(ASK, ANY)
     assert "Theirs" not in ours.formatted_context
-    assert [document.title for document in theirs.all_sources] == ["Rule", "Theirs"]
-    assert (nobodys.formatted_context, list(nobodys.all_sources)) == ("", [])
+    assert [document.title for document in theirs.documents] == ["Rule", "Theirs"]
+    assert (nobodys.formatted_context, list(nobodys.documents)) == ("", [])
 
 
 @pytest.mark.parametrize("fault", [DEAD, HANGS])
@@ -392,7 +392,7 @@ async def test_documents_that_cannot_be_read_are_shown_by_what_was_found_of_them
     await base.service.retrieve_relevant_documents(ASK, RetrievalOptions())
     base.reads.fault = fault
     context = await base.service.assemble_context(ASK, RetrievalOptions())
-    assert paths(tuple(context.all_sources)) == ["problems/pool.md"]
+    assert paths(tuple(context.documents)) == ["problems/pool.md"]
     assert "came from leaks" in context.formatted_context
     assert set(context.label.warnings) == {
         PASSAGES_ONLY.format("problems/pool.md"),
@@ -409,7 +409,7 @@ async def test_without_the_list_of_documents_results_describe_themselves(fault: 
     )
     base.lists.fault = fault
     context = await base.service.assemble_context(ASK, RetrievalOptions())
-    (document,) = context.all_sources
+    (document,) = context.documents
     assert (document.path, document.title, document.doc_type) == ("problems/pool.md", "Leaks", "problem")
     assert any(warning.startswith(LIST_UNREADABLE.partition("{")[0]) for warning in context.label.warnings)
 
@@ -439,7 +439,7 @@ async def test_slow_links_do_not_cost_other_callers_their_links() -> None:
     context = await service.assemble_context(ASK, ANY)
     assert context.label.warnings[0] == LINKS_LOST.format("problems/pool.md")
     assert not [warning for warning in context.label.warnings if "could not be read" in warning]
-    assert {"rules/a.md", "problems/pool.md"} == set(paths(tuple(context.all_sources)))
+    assert {"rules/a.md", "problems/pool.md"} == set(paths(tuple(context.documents)))
     listed = await service.retrieve_with_linked_docs(ASK, ANY)
     assert "Nothing of it" in {document.path: document.content for document in listed.documents}["problems/pool.md"]
     assert PASSAGES_ONLY.format("problems/pool.md") not in listed.label.warnings
@@ -453,7 +453,7 @@ async def test_a_budget_is_kept_and_what_it_left_out_is_named(base: RetrievalHar
     assert _tokens(base, whole) == whole.tokens
     assert _tokens(base, tight) == tight.tokens < whole.tokens
     assert len(tight.omitted) == 1
-    assert {*tight.omitted, *paths(tuple(tight.all_sources))} == set(paths(tuple(whole.all_sources)))
+    assert {*tight.omitted, *paths(tuple(tight.documents))} == set(paths(tuple(whole.documents)))
 
 
 def _tokens(base: RetrievalHarness, context: RagContext) -> int:

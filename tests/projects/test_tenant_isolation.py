@@ -142,7 +142,7 @@ async def test_no_question_of_a_tenant_is_answered_with_another_tenants_document
                 min_promotion_level=draw.choice(list(PromotionLevel)),
             )
             context = await RetrievalService(tenants_index.works, tenant).assemble_context(question, options)
-            found = list(context.all_sources)
+            found = list(context.documents)
             assert found
             assert all(f"of {mark(tenant)}." in document.content for document in found)
             assert set(re.findall(r"owner-\d-owner", context.formatted_context)) == {mark(tenant)}

@@ -7,8 +7,6 @@ that have the memory open. It is written again, or removed, when a document that
 import asyncio
 import json
 import logging
-import os
-import tempfile
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,6 +21,7 @@ from rag_context.domain.search import ChunkRef, Filter, Neighbours, Passage
 from rag_context.errors import BackendError
 from rag_context.ports.models import Tokenizer
 from rag_context.ports.reading import DocumentStore
+from rag_context.whole_files import write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -155,14 +154,7 @@ class Digests:
             file.unlink(missing_ok=True)
             return
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=self._folder, prefix=".digest.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-                opened.write(content)
-            Path(name).replace(file)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_whole(file, content.encode())
 
     async def _decided(self, tag: str) -> list[Shown]:
         found: dict[str, Around] = {}

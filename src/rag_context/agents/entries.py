@@ -9,31 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rag_context.agents.clients import (
-    NAME,
-    TIMEOUTS_S,
-    Client,
-    Event,
-    EventName,
-    Hooks,
-    HookShape,
-    Mcp,
-    Rules,
-    RulesForm,
-    Scope,
-)
+from rag_context.agents import clients, pieces
 from rag_context.agents.machine import Machine
-from rag_context.agents.pieces import (
-    HOOK_PROGRAM,
-    WRITTEN_BY,
-    JsonDefault,
-    JsonHooks,
-    JsonServer,
-    MarkedBlock,
-    Piece,
-    TomlServer,
-    WholeFile,
-)
 from rag_context.api.toolsets import MEMORY_TOOLS, Toolsets, names_of
 from rag_context.errors import InvalidInputError
 
@@ -73,8 +50,8 @@ DESCRIPTION: Final = (
 class Launch:
     """How clients reach this program: by the `url` of a running server, or by programs, with `options` for both."""
 
-    server: str = NAME
-    hook: str = HOOK_PROGRAM
+    server: str = clients.NAME
+    hook: str = pieces.HOOK_PROGRAM
     options: tuple[str, ...] = ()
     server_options: tuple[str, ...] = ()
     url: str | None = None
@@ -91,7 +68,7 @@ def address(url: str, toolsets: Toolsets = MEMORY_TOOLS) -> str:
     return base + mark + query if toolsets == MEMORY_TOOLS else f"{base}?tools={names_of(toolsets)}"
 
 
-def server_entry(client: Client, launch: Launch) -> dict[str, Any]:
+def server_entry(client: clients.Client, launch: Launch) -> dict[str, Any]:
     """The entry for this server. Raises: InvalidInputError (the client cannot have it)."""
     mcp = _mcp(client)
     if launch.url is not None:
@@ -104,62 +81,68 @@ def server_entry(client: Client, launch: Launch) -> dict[str, Any]:
     return {**mcp.of_command, "command": launch.server, "args": arguments}
 
 
-def _mcp(client: Client) -> Mcp:
+def _mcp(client: clients.Client) -> clients.Mcp:
     if client.mcp is None:
         raise InvalidInputError(f"{client.title} has no file for MCP servers")
     return client.mcp
 
 
-def hook_words(client: Client, event: EventName, launch: Launch) -> list[str]:
+def hook_words(client: clients.Client, event: clients.EventName, launch: Launch) -> list[str]:
     reported = client.hooks.reported_as if client.hooks is not None else ""
     return [launch.hook, event, "--client", reported or client.name, *launch.options]
 
 
-def server_piece(client: Client, path: Path, launch: Launch) -> Piece:
+def server_piece(client: clients.Client, path: Path, launch: Launch) -> pieces.Piece:
     section = _mcp(client).section
     entry = server_entry(client, launch)
-    return TomlServer(section[0], entry) if path.suffix == ".toml" else JsonServer(section, entry)
+    return pieces.TomlServer(section[0], entry) if path.suffix == ".toml" else pieces.JsonServer(section, entry)
 
 
-def hook_pieces(client: Client, hooks: Hooks, launch: Launch, system: str = sys.platform) -> Iterator[Piece]:
-    if hooks.shape is HookShape.PLUGIN:
+def hook_pieces(
+    client: clients.Client, hooks: clients.Hooks, launch: Launch, system: str = sys.platform
+) -> Iterator[pieces.Piece]:
+    if hooks.shape is clients.HookShape.PLUGIN:
         words = {event: hook_words(client, event, launch) for event in hooks.events}
-        yield WholeFile(PLUGIN.read_text(encoding="utf-8").replace('"COMMANDS"', json.dumps(words, indent=2)))
+        yield pieces.WholeFile(PLUGIN.read_text(encoding="utf-8").replace('"COMMANDS"', json.dumps(words, indent=2)))
         return
-    if hooks.shape is HookShape.AGENT:
-        yield WholeFile(_agent(client, hooks, launch, system))
+    if hooks.shape is clients.HookShape.AGENT:
+        yield pieces.WholeFile(_agent(client, hooks, launch, system))
         return
     if hooks.has_version:
-        yield JsonDefault("version", 1)
-    yield JsonHooks(hook_entries(client, hooks, launch, system))
+        yield pieces.JsonDefault("version", 1)
+    yield pieces.JsonHooks(hook_entries(client, hooks, launch, system))
 
 
-def hook_entries(client: Client, hooks: Hooks, launch: Launch, system: str = sys.platform) -> dict[str, dict[str, Any]]:
+def hook_entries(
+    client: clients.Client, hooks: clients.Hooks, launch: Launch, system: str = sys.platform
+) -> dict[str, dict[str, Any]]:
     return {
         native.native: _hook_entry(
-            hooks, native, hook_words(client, event, launch), TIMEOUTS_S[event] * hooks.units_per_s, system
+            hooks, native, hook_words(client, event, launch), clients.TIMEOUTS_S[event] * hooks.units_per_s, system
         )
         for event, native in hooks.events.items()
     }
 
 
-def _hook_entry(hooks: Hooks, event: Event, words: Sequence[str], timeout: int, system: str) -> dict[str, Any]:
+def _hook_entry(
+    hooks: clients.Hooks, event: clients.Event, words: Sequence[str], timeout: int, system: str
+) -> dict[str, Any]:
     line = shell_line(words, system)
     if hooks.takes_failure_for_refusal:
         line += UNFAILING.get(system, UNFAILING[""])
     match hooks.shape:
-        case HookShape.FLAT:
+        case clients.HookShape.FLAT:
             return {"command": line, "timeout": timeout}
-        case HookShape.SHELLS:
+        case clients.HookShape.SHELLS:
             return {
                 "type": "command",
                 "bash": shell_line(words, "linux"),
                 "powershell": shell_line(words, "win32"),
                 "timeoutSec": timeout,
             }
-        case HookShape.AGENT:
+        case clients.HookShape.AGENT:
             return {"command": line, "timeout_ms": timeout}
-        case HookShape.ARGUMENTS:
+        case clients.HookShape.ARGUMENTS:
             hook = {"type": "command", "command": words[0], "args": [*words[1:]], "timeout": timeout}
         case _:
             hook = {"type": "command", "command": line, "timeout": timeout}
@@ -176,11 +159,11 @@ def shell_line(words: Sequence[str], system: str) -> str:
     return shlex.join(words)
 
 
-def _agent(client: Client, hooks: Hooks, launch: Launch, system: str) -> str:
+def _agent(client: clients.Client, hooks: clients.Hooks, launch: Launch, system: str) -> str:
     events: Mapping[str, Any] = hook_entries(client, hooks, launch, system)
     agent = {
-        "name": NAME,
-        "description": f"{DESCRIPTION} {WRITTEN_BY}.",
+        "name": clients.NAME,
+        "description": f"{DESCRIPTION} {pieces.WRITTEN_BY}.",
         "tools": ["*"],
         "includeMcpJson": True,
         "hooks": {event: [entry] for event, entry in events.items()},
@@ -188,28 +171,28 @@ def _agent(client: Client, hooks: Hooks, launch: Launch, system: str) -> str:
     return json.dumps(agent, indent=2) + "\n"
 
 
-def rules_piece(rules: Rules) -> Piece:
-    if rules.form is RulesForm.BLOCK:
-        return MarkedBlock(RULES if rules.has_tools else RULES_WITHOUT_TOOLS)
-    head = skill_head() if rules.form is RulesForm.SKILL else rules.head
-    return WholeFile(f"{head}<!-- {WRITTEN_BY}; `rag-context uninstall` removes it. -->\n\n{RULES}")
+def rules_piece(rules: clients.Rules) -> pieces.Piece:
+    if rules.form is clients.RulesForm.BLOCK:
+        return pieces.MarkedBlock(RULES if rules.has_tools else RULES_WITHOUT_TOOLS)
+    head = skill_head() if rules.form is clients.RulesForm.SKILL else rules.head
+    return pieces.WholeFile(f"{head}<!-- {pieces.WRITTEN_BY}; `rag-context uninstall` removes it. -->\n\n{RULES}")
 
 
 def skill_head() -> str:
-    return f"---\nname: {NAME}\ndescription: {DESCRIPTION}\n---\n"
+    return f"---\nname: {clients.NAME}\ndescription: {DESCRIPTION}\n---\n"
 
 
 def files_of(
-    client: Client, scope: Scope, machine: Machine, project: Path | None, launch: Launch
-) -> dict[Path, list[Piece]]:
+    client: clients.Client, scope: clients.Scope, machine: Machine, project: Path | None, launch: Launch
+) -> dict[Path, list[pieces.Piece]]:
     """What goes into which file of a client, in a scope."""
-    files: dict[Path, list[Piece]] = {}
+    files: dict[Path, list[pieces.Piece]] = {}
     if client.mcp is not None and (place := client.mcp.files.get(scope)) is not None:
         path = machine.path(place, project)
         files.setdefault(path, []).append(server_piece(client, path, launch))
     if client.hooks is not None and (place := client.hooks.files.get(scope)) is not None:
-        pieces = hook_pieces(client, client.hooks, launch, machine.system)
-        files.setdefault(machine.path(place, project), []).extend(pieces)
+        hooks = hook_pieces(client, client.hooks, launch, machine.system)
+        files.setdefault(machine.path(place, project), []).extend(hooks)
     if client.rules is not None and (place := client.rules.files.get(scope)) is not None:
         files.setdefault(machine.path(place, project), []).append(rules_piece(client.rules))
     return files

@@ -6,7 +6,6 @@ when people have changed other parts of it meanwhile; without it our own entries
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -20,6 +19,7 @@ from rag_context.agents.json_text import find, parse
 from rag_context.agents.machine import Machine
 from rag_context.agents.pieces import Piece
 from rag_context.errors import ConfigurationError, InvalidInputError
+from rag_context.whole_files import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,17 +399,7 @@ def _replace_file(change: FileChange) -> None:
             target.unlink()
             return
         target.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(change.after)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).chmod(_mode(change, target))
-            Path(name).replace(target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_whole(target, change.after, _mode(change, target))
     except OSError as error:
         raise ConfigurationError(f"Cannot write {change.path}: {error.strerror}") from error
 

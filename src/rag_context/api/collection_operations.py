@@ -8,24 +8,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_va
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from rag_context.api import collections as wire
-from rag_context.api.wire import (
-    DOTS,
-    NAME_CHARS,
-    PLAIN_PATTERN,
-    ChoiceRequest,
-    Count,
-    Flag,
-    Otherwise,
-    PlainRequest,
-    Sentences,
-    WireRequest,
-    WireResponse,
-    about,
-    id_problem,
-    present,
-    whole,
-)
+from rag_context.api import collections as models
+from rag_context.api import wire
 
 _DIGITS = 100
 
@@ -56,11 +40,11 @@ def _ids(value: Any) -> Any:
         found = _ids_of(value)
     except (ValueError, TypeError, RecursionError):
         found = []
-    if not 0 < len(found) <= wire.MAX_PAGE:
+    if not 0 < len(found) <= models.MAX_PAGE:
         raise PydanticCustomError(
             "sentence",
             "ids must be 1 to {most} ids with commas between them, or a JSON array of them",
-            {"most": wire.MAX_PAGE},
+            {"most": models.MAX_PAGE},
         )
     return found
 
@@ -73,46 +57,46 @@ def _field_path(field: str) -> str:
     return field
 
 
-class NoFields(PlainRequest):
+class NoFields(wire.PlainRequest):
     """Nothing may stand in the query string."""
 
 
-class ConnectionFields(PlainRequest):
+class ConnectionFields(wire.PlainRequest):
     """What may stand in every query string of a collection."""
 
-    connection: Annotated[str, about("Id of the collection's connection"), Otherwise("default")] = "default"
+    connection: Annotated[str, wire.about("Id of the collection's connection"), wire.Otherwise("default")] = "default"
 
 
 class MetadataFields(ConnectionFields):
     """How metadata is put."""
 
     merge: Annotated[
-        bool, about("Set the given keys and keep the others, instead of replacing all"), BeforeValidator(_truth)
+        bool, wire.about("Set the given keys and keep the others, instead of replacing all"), BeforeValidator(_truth)
     ] = False
 
 
 class DocumentsFields(ConnectionFields):
     """Which documents, and which part of them."""
 
-    where: Annotated[str | None, about("Only documents whose metadata matches this filter, as JSON")] = None
+    where: Annotated[str | None, wire.about("Only documents whose metadata matches this filter, as JSON")] = None
     limit: Annotated[
         int,
-        about(f"Maximum number of documents; more than {wire.MAX_PAGE} are {wire.MAX_PAGE}", ge=1),
+        wire.about(f"Maximum number of documents; more than {models.MAX_PAGE} are {models.MAX_PAGE}", ge=1),
         BeforeValidator(_number),
-    ] = wire.DEFAULT_PAGE
-    offset: Annotated[int, about("Number of matching documents to skip", ge=0), BeforeValidator(_number)] = 0
+    ] = models.DEFAULT_PAGE
+    offset: Annotated[int, wire.about("Number of matching documents to skip", ge=0), BeforeValidator(_number)] = 0
     ids: Annotated[
         list[str] | None,
         BeforeValidator(_ids),
         WithJsonSchema(
             {
                 "type": "string",
-                "description": f"Only these documents: up to {wire.MAX_PAGE} ids with commas between them, or a "
+                "description": f"Only these documents: up to {models.MAX_PAGE} ids with commas between them, or a "
                 "JSON array",
             }
         ),
     ] = None
-    include: Annotated[Literal["embeddings"] | None, about("embeddings: return the documents' vectors too")] = None
+    include: Annotated[Literal["embeddings"] | None, wire.about("embeddings: return the documents' vectors too")] = None
 
     @model_validator(mode="after")
     def _check_one_way(self) -> Self:
@@ -124,15 +108,15 @@ class DocumentsFields(ConnectionFields):
 class DeleteFields(ConnectionFields):
     """Which documents to delete, and how sure the caller is."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = {"where": Sentences("where required")}
+    sentences: ClassVar[Mapping[str, wire.Sentences]] = {"where": wire.Sentences("where required")}
 
-    where: Annotated[str, about("The documents whose metadata matches this filter, as JSON")]
+    where: Annotated[str, wire.about("The documents whose metadata matches this filter, as JSON")]
     dry_run: Annotated[
-        bool, about("Only report what would be deleted, and delete nothing"), BeforeValidator(_truth)
+        bool, wire.about("Only report what would be deleted, and delete nothing"), BeforeValidator(_truth)
     ] = False
     confirm: Annotated[
         bool,
-        about(f"Delete also more than {wire.UNCONFIRMED} documents, or more than half of the collection"),
+        wire.about(f"Delete also more than {models.UNCONFIRMED} documents, or more than half of the collection"),
         BeforeValidator(_truth),
     ] = False
 
@@ -140,14 +124,14 @@ class DeleteFields(ConnectionFields):
 class ValuesFields(ConnectionFields):
     """Of which field."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = {"field": Sentences("field required")}
+    sentences: ClassVar[Mapping[str, wire.Sentences]] = {"field": wire.Sentences("field required")}
 
     field: Annotated[
         str,
-        about(
+        wire.about(
             "A metadata field; a.b is the field b of the object a",
             min_length=1,
-            max_length=wire.QUERY_CHARS,
+            max_length=models.QUERY_CHARS,
             json_schema_extra={"pattern": r"^[^.]+(\.[^.]+)*$"},
         ),
         AfterValidator(_field_path),
@@ -155,34 +139,36 @@ class ValuesFields(ConnectionFields):
 
 
 def _document_id(id_: str) -> str:
-    problem = id_problem(id_)
+    problem = wire.id_problem(id_)
     if problem:
         raise PydanticCustomError("sentence", "id {problem}", {"problem": problem})
     return id_
 
 
-_NO_DOTS = {"not": {"enum": list(DOTS)}}
+_NO_DOTS = {"not": {"enum": list(wire.DOTS)}}
 CollectionName = Annotated[
     str,
-    AfterValidator(wire.named),
-    WithJsonSchema({**wire.NAME_SCHEMA, **_NO_DOTS, "description": "Name of the collection"}),
+    AfterValidator(models.named),
+    WithJsonSchema({**models.NAME_SCHEMA, **_NO_DOTS, "description": "Name of the collection"}),
 ]
 DocumentId = Annotated[
-    str, AfterValidator(_document_id), WithJsonSchema({**wire.ID_SCHEMA, **_NO_DOTS, "description": "Id of a document"})
+    str,
+    AfterValidator(_document_id),
+    WithJsonSchema({**models.ID_SCHEMA, **_NO_DOTS, "description": "Id of a document"}),
 ]
-_DOCUMENTS = {**wire.STORED_SCHEMA, "items": {**wire.STORED_SCHEMA["items"], "required": ["text"]}}
+_DOCUMENTS = {**models.STORED_SCHEMA, "items": {**models.STORED_SCHEMA["items"], "required": ["text"]}}
 _Where = Annotated[
     dict[str, JsonValue] | None,
-    about('Only documents whose metadata matches this filter, such as {"doc_type": "code"}'),
+    wire.about('Only documents whose metadata matches this filter, such as {"doc_type": "code"}'),
 ]
-_Merge = Annotated[Flag, about("Set these keys and keep the others")]
-_Ids = Annotated[list[DocumentId], Field(min_length=1, max_length=wire.MAX_PAGE)]
+_Merge = Annotated[wire.Flag, wire.about("Set these keys and keep the others")]
+_Ids = Annotated[list[DocumentId], Field(min_length=1, max_length=models.MAX_PAGE)]
 
 
 class CollectionFields(ConnectionFields):
     """What every operation on one collection takes."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = {"name": Sentences("name required")}
+    sentences: ClassVar[Mapping[str, wire.Sentences]] = {"name": wire.Sentences("name required")}
 
     name: CollectionName
 
@@ -199,14 +185,17 @@ class DeleteCollectionRequest(CollectionFields):
     """Which collection goes, with all that is in it."""
 
 
-class NewCollectionRequest(wire.CreateCollectionRequest, ConnectionFields):
+class NewCollectionRequest(models.CreateCollectionRequest, ConnectionFields):
     """A new collection, and where it shall live."""
 
 
-class SetMetadataRequest(wire.MetadataRequest, CollectionFields):
+class SetMetadataRequest(models.MetadataRequest, CollectionFields):
     """A collection's metadata."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = {**wire.MetadataRequest.sentences, **CollectionFields.sentences}
+    sentences: ClassVar[Mapping[str, wire.Sentences]] = {
+        **models.MetadataRequest.sentences,
+        **CollectionFields.sentences,
+    }
 
     merge: _Merge = False
 
@@ -231,30 +220,34 @@ class ListDocumentsRequest(CollectionFields):
     """Which documents, and which part of them."""
 
     where: _Where = None
-    ids: Annotated[_Ids | None, about("Only these documents")] = None
-    include: Annotated[Literal["embeddings"] | None, about("Return the documents' vectors too")] = None
-    limit: Annotated[int, whole("Maximum number of documents", wire.DEFAULT_PAGE, ge=1)] = wire.DEFAULT_PAGE
-    offset: Annotated[int, whole("Number of documents to skip", 0, ge=0)] = 0
+    ids: Annotated[_Ids | None, wire.about("Only these documents")] = None
+    include: Annotated[Literal["embeddings"] | None, wire.about("Return the documents' vectors too")] = None
+    limit: Annotated[int, wire.whole("Maximum number of documents", models.DEFAULT_PAGE, ge=1)] = models.DEFAULT_PAGE
+    offset: Annotated[int, wire.whole("Number of documents to skip", 0, ge=0)] = 0
 
 
-class DeleteCollectionDocumentsRequest(ChoiceRequest, CollectionFields):
+class DeleteCollectionDocumentsRequest(wire.ChoiceRequest, CollectionFields):
     """Which documents to delete, and how sure the caller is."""
 
     exactly_one_of: ClassVar[tuple[str, ...]] = ("ids", "where", "every")
 
-    ids: Annotated[_Ids | None, about("These documents")] = None
+    ids: Annotated[_Ids | None, wire.about("These documents")] = None
     where: _Where = None
-    every: Annotated[Literal[True] | None, about("true: every document; the collection stays")] = None
-    dry_run: Annotated[Flag, about("Only report what would be deleted")] = False
+    every: Annotated[Literal[True] | None, wire.about("true: every document; the collection stays")] = None
+    dry_run: Annotated[wire.Flag, wire.about("Only report what would be deleted")] = False
     confirm: Annotated[
-        Flag, about(f"Delete also more than {wire.UNCONFIRMED} documents, or more than half of the collection")
+        wire.Flag,
+        wire.about(f"Delete also more than {models.UNCONFIRMED} documents, or more than half of the collection"),
     ] = False
 
 
-class UpdateDocumentRequest(wire.MetadataRequest, CollectionFields):
+class UpdateDocumentRequest(models.MetadataRequest, CollectionFields):
     """A document's metadata."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = {**wire.MetadataRequest.sentences, **CollectionFields.sentences}
+    sentences: ClassVar[Mapping[str, wire.Sentences]] = {
+        **models.MetadataRequest.sentences,
+        **CollectionFields.sentences,
+    }
 
     id: DocumentId
     merge: _Merge = False
@@ -263,10 +256,10 @@ class UpdateDocumentRequest(wire.MetadataRequest, CollectionFields):
 class ListValuesRequest(ValuesFields, CollectionFields):
     """A metadata field."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = {**ValuesFields.sentences, **CollectionFields.sentences}
+    sentences: ClassVar[Mapping[str, wire.Sentences]] = {**ValuesFields.sentences, **CollectionFields.sentences}
 
 
-class QueryCollectionRequest(wire.QueryRequest, CollectionFields):
+class QueryCollectionRequest(models.QueryRequest, CollectionFields):
     """What to find, and where."""
 
 
@@ -276,48 +269,48 @@ MAX_TOP_K = 100
 DEFAULT_TOP_K = 5
 
 
-class ConverseRequest(WireRequest):
+class ConverseRequest(wire.WireRequest):
     """A message, the topic that the conversation has reached, and where to look."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = {
-        "user_message": Sentences("Message cannot be empty", f"Message too long (max {MESSAGE_CHARS} characters)"),
-        "collections": Sentences("Collections required"),
+    sentences: ClassVar[Mapping[str, wire.Sentences]] = {
+        "user_message": wire.Sentences("Message cannot be empty", f"Message too long (max {MESSAGE_CHARS} characters)"),
+        "collections": wire.Sentences("Collections required"),
     }
 
-    user_message: Annotated[str, present("The user's last message", MESSAGE_CHARS)]
+    user_message: Annotated[str, wire.present("The user's last message", MESSAGE_CHARS)]
     current_topic: Annotated[
         str | None,
-        about(
+        wire.about(
             "Topic of the conversation so far; absent or blank: this is the first message",
             max_length=MESSAGE_CHARS,
-            pattern=PLAIN_PATTERN,
+            pattern=wire.PLAIN_PATTERN,
         ),
     ] = None
     collections: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=NAME_CHARS + 65, pattern=wire.NAME_PATTERN)]],
-        about(
+        list[Annotated[str, Field(min_length=1, max_length=wire.NAME_CHARS + 65, pattern=models.NAME_PATTERN)]],
+        wire.about(
             "Names of collections; one of another connection is written connection:name",
             min_length=1,
             max_length=MAX_COLLECTIONS,
         ),
     ]
     top_k: Annotated[
-        int, whole("Maximum number of documents, of all collections together", DEFAULT_TOP_K, ge=1, le=MAX_TOP_K)
+        int, wire.whole("Maximum number of documents, of all collections together", DEFAULT_TOP_K, ge=1, le=MAX_TOP_K)
     ] = DEFAULT_TOP_K
 
 
-class ConverseResult(WireResponse):
+class ConverseResult(wire.WireResponse):
     """A document and how near it is."""
 
     collection: str
     connection: str
     id: str
     text: str
-    metadata: wire.ReturnedJson
-    score: Annotated[float, about("Cosine to the query; higher is nearer", ge=-1, le=1)]
+    metadata: models.ReturnedJson
+    score: Annotated[float, wire.about("Cosine to the query; higher is nearer", ge=-1, le=1)]
 
 
-class OmittedCollection(WireResponse):
+class OmittedCollection(wire.WireResponse):
     """A collection that could not be searched."""
 
     collection: str
@@ -325,12 +318,12 @@ class OmittedCollection(WireResponse):
     error: str
 
 
-class ConverseResponse(WireResponse):
+class ConverseResponse(wire.WireResponse):
     """What was found, and by which text."""
 
-    results: Annotated[list[ConverseResult], about("The nearest first, of all collections")]
-    query: Annotated[str, about("The text that was embedded")]
+    results: Annotated[list[ConverseResult], wire.about("The nearest first, of all collections")]
+    query: Annotated[str, wire.about("The text that was embedded")]
     strategy: Literal["first message (raw query)", "follow-up (contextualized topic)"]
-    embeddings: Annotated[Count, about("Number of embeddings: one per connection and model")]
-    cache_hits: Annotated[Count, about("Number of times such an embedding was reused")]
-    omitted: Annotated[list[OmittedCollection], about("Collections that could not be searched, with the reason")]
+    embeddings: Annotated[wire.Count, wire.about("Number of embeddings: one per connection and model")]
+    cache_hits: Annotated[wire.Count, wire.about("Number of times such an embedding was reused")]
+    omitted: Annotated[list[OmittedCollection], wire.about("Collections that could not be searched, with the reason")]

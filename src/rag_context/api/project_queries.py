@@ -7,22 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, ConfigDict
 from pydantic.json_schema import WithJsonSchema
 
-from rag_context.api import projects as wire
+from rag_context.api import projects, wire
 from rag_context.api.search import QUERY_CHARS, Interpreted, LegStatus, TimeRange
-from rag_context.api.wire import (
-    AsOf,
-    Count,
-    Flag,
-    Identifier,
-    Milliseconds,
-    PlainResponse,
-    Score,
-    Sentences,
-    WireResponse,
-    about,
-    present,
-    whole,
-)
 
 MAX_DOC_TYPES = 64
 MAX_SOURCES = 20
@@ -42,80 +28,82 @@ def inclusion(value: Any) -> Any:
 
 
 _DocTypes = Annotated[
-    list[Identifier] | None, about("Only documents of these types; list_doc_types names them", max_length=MAX_DOC_TYPES)
+    list[wire.Identifier] | None,
+    wire.about("Only documents of these types; list_doc_types names them", max_length=MAX_DOC_TYPES),
 ]
 _MinScore = Annotated[
-    Score | None, about("Minimum relevance of a document, 0 to 1; 0: everything", allow_inf_nan=False)
+    wire.Score | None, wire.about("Minimum relevance of a document, 0 to 1; 0: everything", allow_inf_nan=False)
 ]
 _MaxSources = Annotated[
-    int | None, whole("Maximum number of documents by relevance; absent: the project's, else 3", ge=1, le=MAX_SOURCES)
+    int | None,
+    wire.whole("Maximum number of documents by relevance; absent: the project's, else 3", ge=1, le=MAX_SOURCES),
 ]
 _Limit = Annotated[
-    int | None, whole("Maximum number of results; absent: the project's, else 10", ge=1, le=MAX_SEARCH_RESULTS)
+    int | None, wire.whole("Maximum number of results; absent: the project's, else 10", ge=1, le=MAX_SEARCH_RESULTS)
 ]
-_LinkDepth = Annotated[int | None, whole("Depth of links to follow; 0: none", ge=0, le=MAX_LINK_DEPTH)]
+_LinkDepth = Annotated[int | None, wire.whole("Depth of links to follow; 0: none", ge=0, le=MAX_LINK_DEPTH)]
 _MaxTokens = Annotated[
     int | None,
-    whole(
+    wire.whole(
         "Most tokens of the context, by the embedding model's tokenizer; default: the "
         "project's, else 8000. Documents that do not fit are included as excerpts",
         ge=1,
         le=MAX_CONTEXT_TOKENS,
     ),
 ]
-_Superseded = Annotated[Flag, about("Also return superseded documents; they are marked")]
+_Superseded = Annotated[wire.Flag, wire.about("Also return superseded documents; they are marked")]
 
 
-class Quoted(PlainResponse):
+class Quoted(wire.PlainResponse):
     """A document with the passage that it was found by, else its beginning; null where neither was read."""
 
-    path: Annotated[str, about("Path relative to the docs folder")]
+    path: Annotated[str, wire.about("Path relative to the docs folder")]
     title: str
     document_id: str
-    heading: Annotated[wire.NullableText, about("Headings above the passage")] = None
-    start_line: Annotated[NullableLine, about("Its first line in the file, from 1")] = None
-    end_line: Annotated[NullableLine, about("Its last line")] = None
-    snippet: Annotated[wire.NullableText, about("Its text, or the beginning of it")] = None
-    excerpt: Annotated[bool, about("Whether the context shows parts of the document only")] = False
+    heading: Annotated[projects.NullableText, wire.about("Headings above the passage")] = None
+    start_line: Annotated[NullableLine, wire.about("Its first line in the file, from 1")] = None
+    end_line: Annotated[NullableLine, wire.about("Its last line")] = None
+    snippet: Annotated[projects.NullableText, wire.about("Its text, or the beginning of it")] = None
+    excerpt: Annotated[bool, wire.about("Whether the context shows parts of the document only")] = False
 
 
 class Source(Quoted):
     """A document that an answer rests on."""
 
-    summary: Annotated[wire.NullableText, about("What the document says of itself")] = None
-    char_count: Count
-    relevance_score: Annotated[Score, about("Relevance with the boost of its promotion level; 0: unknown")]
+    summary: Annotated[projects.NullableText, wire.about("What the document says of itself")] = None
+    char_count: wire.Count
+    relevance_score: Annotated[wire.Score, wire.about("Relevance with the boost of its promotion level; 0: unknown")]
     doc_type: str
     date: NullableDate = None
-    promotion_level: wire.Level
-    superseded_by: Annotated[list[str], about("Paths of the documents that replace it")]
+    promotion_level: projects.Level
+    superseded_by: Annotated[list[str], wire.about("Paths of the documents that replace it")]
 
 
 class LinkedDoc(Quoted):
     """A document that was reached by a link."""
 
-    char_count: Count
-    linked_from: Annotated[str, about("Path of the document whose link led here")]
-    link_depth: Annotated[int, about("How many links it is away", ge=1)]
+    char_count: wire.Count
+    linked_from: Annotated[str, wire.about("Path of the document whose link led here")]
+    link_depth: Annotated[int, wire.about("How many links it is away", ge=1)]
 
 
-class Leg(PlainResponse):
+class Leg(wire.PlainResponse):
     """What one part of the search did."""
 
     status: LegStatus
-    latency_ms: Milliseconds
-    detail: wire.NullableText = None
+    latency_ms: wire.Milliseconds
+    detail: projects.NullableText = None
 
 
-class Question(wire.InProjectRequest):
+class Question(projects.InProjectRequest):
     """A question to the documents of a project."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = {
-        "query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)")
+    sentences: ClassVar[Mapping[str, wire.Sentences]] = {
+        "query": wire.Sentences("Query cannot be empty", "Query too long (max 1000 characters)")
     }
 
-    query: Annotated[str, present("The question, in plain words", QUERY_CHARS)]
-    as_of: AsOf = None
+    query: Annotated[str, wire.present("The question, in plain words", QUERY_CHARS)]
+    as_of: wire.AsOf = None
 
 
 class RagQueryRequest(Question):
@@ -125,13 +113,13 @@ class RagQueryRequest(Question):
     max_sources: _MaxSources = None
     min_relevance_score: _MinScore = None
     min_promotion_level: Annotated[
-        wire.Level | None, about("Only documents of this promotion level or a higher one")
+        projects.Level | None, wire.about("Only documents of this promotion level or a higher one")
     ] = None
     include_critical: Annotated[
         Inclusion | None,
         BeforeValidator(inclusion),
         WithJsonSchema({"type": "boolean"}),
-        about(
+        wire.about(
             "Whether critical documents come first, whatever the question; the text `relevant`: only those that match"
         ),
     ] = None
@@ -140,15 +128,15 @@ class RagQueryRequest(Question):
     include_superseded: _Superseded = False
 
 
-def _description_of(model: type[WireResponse], name: str) -> Any:
-    return about(model.model_fields[name].description)
+def _description_of(model: type[wire.WireResponse], name: str) -> Any:
+    return wire.about(model.model_fields[name].description)
 
 
 class PlainTimeRange(TimeRange):
     """A period, null where it is open."""
 
-    since: Annotated[wire.NullableTime, _description_of(TimeRange, "since")] = None
-    until: Annotated[wire.NullableTime, _description_of(TimeRange, "until")] = None
+    since: Annotated[projects.NullableTime, _description_of(TimeRange, "since")] = None
+    until: Annotated[projects.NullableTime, _description_of(TimeRange, "until")] = None
 
 
 class PlainInterpreted(Interpreted):
@@ -157,22 +145,22 @@ class PlainInterpreted(Interpreted):
     model_config = ConfigDict(alias_generator=None)
 
     time_range: PlainTimeRange
-    every_year: Annotated[wire.NullableFlag, _description_of(Interpreted, "every_year")] = None
+    every_year: Annotated[projects.NullableFlag, _description_of(Interpreted, "every_year")] = None
 
 
-class LabelledResponse(wire.ProjectResponse):
+class LabelledResponse(projects.ProjectResponse):
     """An answer with how it was obtained."""
 
-    fallback: Annotated[bool, about("Whether the search was incomplete")]
-    fallback_level: Annotated[int, about("1=primary, 2=text search, 3=empty, 4=circuit breaker", ge=1, le=4)]
+    fallback: Annotated[bool, wire.about("Whether the search was incomplete")]
+    fallback_level: Annotated[int, wire.about("1=primary, 2=text search, 3=empty, 4=circuit breaker", ge=1, le=4)]
     circuit_breaker_open: bool
-    warnings: Annotated[list[str], about("Why the answer is degraded")]
+    warnings: Annotated[list[str], wire.about("Why the answer is degraded")]
     legs: dict[str, Leg]
     interpreted: Annotated[
         PlainInterpreted | None,
-        about("The time that the question names, if it names one", exclude_if=lambda value: value is None),
+        wire.about("The time that the question names, if it names one", exclude_if=lambda value: value is None),
     ] = None
-    latency_ms: Milliseconds
+    latency_ms: wire.Milliseconds
     request_id: str
 
 
@@ -181,24 +169,26 @@ class RagQueryResponse(LabelledResponse):
 
     text_only: ClassVar[frozenset[str]] = frozenset({"context"})
 
-    answer: Annotated[wire.NullableText, about("The chat model's answer; null if there is none")] = None
-    citations: Annotated[list[str], about("Paths that the answer cites, all of them in the context")]
-    answer_note: Annotated[wire.NullableText, about("A note on the answer, or the reason why there is none")] = None
+    answer: Annotated[projects.NullableText, wire.about("The chat model's answer; null if there is none")] = None
+    citations: Annotated[list[str], wire.about("Paths that the answer cites, all of them in the context")]
+    answer_note: Annotated[
+        projects.NullableText, wire.about("A note on the answer, or the reason why there is none")
+    ] = None
     context: Annotated[
         str,
-        about(
+        wire.about(
             "The documents as one text, each under its own heading with its path; over MCP it is the text "
             "beside the structured content"
         ),
     ] = ""
-    sources: Annotated[list[Source], about("Documents found by relevance, the best first")]
+    sources: Annotated[list[Source], wire.about("Documents found by relevance, the best first")]
     linked_docs: list[LinkedDoc]
-    critical_docs: Annotated[list[Source], about("Critical documents, at the beginning")]
-    omitted: Annotated[Count, about("Number of documents that the token budget left out")]
-    omitted_docs: Annotated[list[str], about("Their paths")]
-    total_matches: Annotated[Count, about("Number of documents found before the limit, at least")]
-    char_count: Annotated[Count, about("Characters of the context")]
-    token_count: Annotated[Count, about("Tokens of the context, by the embedding model's tokenizer")]
+    critical_docs: Annotated[list[Source], wire.about("Critical documents, at the beginning")]
+    omitted: Annotated[wire.Count, wire.about("Number of documents that the token budget left out")]
+    omitted_docs: Annotated[list[str], wire.about("Their paths")]
+    total_matches: Annotated[wire.Count, wire.about("Number of documents found before the limit, at least")]
+    char_count: Annotated[wire.Count, wire.about("Characters of the context")]
+    token_count: Annotated[wire.Count, wire.about("Tokens of the context, by the embedding model's tokenizer")]
 
 
 class SemanticSearchRequest(Question):
@@ -208,7 +198,7 @@ class SemanticSearchRequest(Question):
     limit: _Limit = None
     min_relevance_score: _MinScore = None
     promotion_levels: Annotated[
-        list[wire.Level] | None, about("Only documents of these promotion levels", max_length=3)
+        list[projects.Level] | None, wire.about("Only documents of these promotion levels", max_length=3)
     ] = None
     include_superseded: _Superseded = False
 
@@ -217,7 +207,7 @@ class SemanticSearchResponse(LabelledResponse):
     """Documents, the most relevant first."""
 
     results: list[Source]
-    total_matches: Annotated[Count, about("Number of documents found before the limit, at least")]
+    total_matches: Annotated[wire.Count, wire.about("Number of documents found before the limit, at least")]
 
 
 class SearchExternalDocsRequest(Question):

@@ -7,16 +7,6 @@ from typing import Annotated, ClassVar, Literal, Protocol
 from pydantic import Field
 
 from rag_context.api import wire
-from rag_context.api.wire import (
-    DocumentId,
-    Identifier,
-    ReturnedMetadata,
-    WireRequest,
-    WireResponse,
-    about,
-    present,
-    whole,
-)
 from rag_context.domain.documents import FILTERED
 from rag_context.errors import RagContextError
 
@@ -56,13 +46,15 @@ class SearchRequest(wire.TenantRequest, wire.DeclaredRequest, declared=_FILTERS,
         }
     ) | {name for name, field in FILTERED.items() if not field.for_models}
 
-    query: Annotated[str, present("Search query text", QUERY_CHARS)]
-    limit: Annotated[int, whole("Maximum number of results to return", DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)] = (
+    query: Annotated[str, wire.present("Search query text", QUERY_CHARS)]
+    limit: Annotated[int, wire.whole("Maximum number of results to return", DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)] = (
         DEFAULT_LIMIT
     )
-    session_id: Annotated[wire.Identifier | None, about("Filter by specific session ID")] = None
-    content_type: Annotated[str | None, about("Filter by content type")] = None
-    agent: Annotated[wire.Identifier | None, about("Name of agent making the query (for metrics, not a filter)")] = None
+    session_id: Annotated[wire.Identifier | None, wire.about("Filter by specific session ID")] = None
+    content_type: Annotated[str | None, wire.about("Filter by content type")] = None
+    agent: Annotated[
+        wire.Identifier | None, wire.about("Name of agent making the query (for metrics, not a filter)")
+    ] = None
     agents: wire.Agents = None
     tags: wire.AllTags = None
     source: wire.OfSource = None
@@ -72,24 +64,28 @@ class SearchRequest(wire.TenantRequest, wire.DeclaredRequest, declared=_FILTERS,
     min_trust: wire.MinTrust = None
     min_score: Annotated[
         wire.Score | None,
-        about("Minimum score of a result; absent: the model's threshold; 0: none", allow_inf_nan=False),
+        wire.about("Minimum score of a result; absent: the model's threshold; 0: none", allow_inf_nan=False),
     ] = None
-    mode: Annotated[Mode, about("Hybrid search, vector search, or keyword search"), wire.Otherwise("hybrid")] = "hybrid"
-    include_superseded: Annotated[bool | None, about("Also passages of versions that were corrected, marked")] = None
-    explain: Annotated[wire.Flag, about("Return rank and raw scores of each result")] = False
+    mode: Annotated[Mode, wire.about("Hybrid search, vector search, or keyword search"), wire.Otherwise("hybrid")] = (
+        "hybrid"
+    )
+    include_superseded: Annotated[bool | None, wire.about("Also passages of versions that were corrected, marked")] = (
+        None
+    )
+    explain: Annotated[wire.Flag, wire.about("Return rank and raw scores of each result")] = False
     max_tokens: Annotated[
         int | None,
-        whole(
+        wire.whole(
             "Most tokens of all passages together; the answer ends with the last whole passage that fits",
             ge=1,
             le=MAX_TOKENS,
         ),
     ] = None
-    strict: Annotated[wire.Flag, about("Answer 503 or 429 instead of an empty 200 when nothing could be searched")] = (
-        False
-    )
+    strict: Annotated[
+        wire.Flag, wire.about("Answer 503 or 429 instead of an empty 200 when nothing could be searched")
+    ] = False
     project: Annotated[
-        wire.Identifier | None, about("Search this project's documents; absent: the agents' own memory")
+        wire.Identifier | None, wire.about("Search this project's documents; absent: the agents' own memory")
     ] = None
 
 
@@ -103,8 +99,8 @@ class LegScore(wire.WireResponse):
 class Explain(wire.WireResponse):
     """How a result came to its place."""
 
-    legs: Annotated[dict[str, LegScore], about("Rank and raw score in each leg that found it")]
-    fused: Annotated[float, about("Score after fusion, which orders the results")]
+    legs: Annotated[dict[str, LegScore], wire.about("Rank and raw score in each leg that found it")]
+    fused: Annotated[float, wire.about("Score after fusion, which orders the results")]
     boosts: dict[str, float] = Field(default_factory=dict, description="What was added to the score, by reason")
     signals: dict[str, float] = Field(default_factory=dict, description="Other raw values, such as the idf share")
 
@@ -127,10 +123,10 @@ class NewerVersion(wire.WireResponse):
 class CitedReference(wire.WireResponse):
     """Something that a passage cites of its repository, and what became of it."""
 
-    text: Annotated[str, about("As the passage has it")]
+    text: Annotated[str, wire.about("As the passage has it")]
     kind: CitationKind
-    status: Annotated[CitationStatus, about("stale: no longer there; unverifiable: the repository never had it")]
-    now: Annotated[str | None, about("Where a moved one is")] = None
+    status: Annotated[CitationStatus, wire.about("stale: no longer there; unverifiable: the repository never had it")]
+    now: Annotated[str | None, wire.about("Where a moved one is")] = None
 
     def sentence(self) -> str | None:
         """What a reader should know; None where nothing changed or nothing is known."""
@@ -144,9 +140,9 @@ class CitedReference(wire.WireResponse):
 class SearchResult(wire.WireResponse):
     """One passage."""
 
-    content: Annotated[str, about("The matched content text")]
-    score: Annotated[wire.Score, about("Calibrated relevance, comparable between queries")]
-    source: Annotated[str, about("Source document identifier")]
+    content: Annotated[str, wire.about("The matched content text")]
+    score: Annotated[wire.Score, wire.about("Calibrated relevance, comparable between queries")]
+    source: Annotated[str, wire.about("Source document identifier")]
     timestamp: wire.IndexedAt
     occurred_at: wire.OccurredAt
     metadata: wire.ReturnedMetadata
@@ -159,35 +155,35 @@ class SearchResult(wire.WireResponse):
     heading: str | None = None
     start_line: Annotated[int | None, Field(ge=1)] = None
     end_line: Annotated[int | None, Field(ge=1)] = None
-    context: Annotated[Surroundings | None, about("For chats: the neighbouring turns, to show the passage among")] = (
-        None
-    )
+    context: Annotated[
+        Surroundings | None, wire.about("For chats: the neighbouring turns, to show the passage among")
+    ] = None
     instruction_like: Annotated[
-        bool | None, about("It reads like an instruction to a model, and is not in the owner's words")
+        bool | None, wire.about("It reads like an instruction to a model, and is not in the owner's words")
     ] = None
     newer_version: Annotated[
-        NewerVersion | None, about("A later passage that says nearly the same and gives another value")
+        NewerVersion | None, wire.about("A later passage that says nearly the same and gives another value")
     ] = None
     references: Annotated[
         list[CitedReference] | None,
-        about("What it cites of its repository, checked; absent where that is nothing, or was not checked"),
+        wire.about("What it cites of its repository, checked; absent where that is nothing, or was not checked"),
     ] = None
-    superseded_by: Annotated[str | None, about("The document that took its place")] = None
-    reason: Annotated[str | None, about("Why its place was taken")] = None
+    superseded_by: Annotated[str | None, wire.about("The document that took its place")] = None
+    reason: Annotated[str | None, wire.about("Why its place was taken")] = None
     explain: Explain | None = None
 
 
 class StandingInstruction(wire.WireResponse):
     """A passage of a conversation in which the owner gives an instruction once and for all."""
 
-    content: Annotated[str, about("The passage, without what the owner only quotes")]
-    score: Annotated[wire.Score, about("Calibrated relevance, comparable with those of results")]
+    content: Annotated[str, wire.about("The passage, without what the owner only quotes")]
+    score: Annotated[wire.Score, wire.about("Calibrated relevance, comparable with those of results")]
     source: str
     occurred_at: wire.OccurredAt
     document_id: str
     chunk_id: str
     session_id: str
-    tags: Annotated[list[str] | None, about("Tags of its document; absent if it has none")] = None
+    tags: Annotated[list[str] | None, wire.about("Tags of its document; absent if it has none")] = None
 
 
 LEVELS: Mapping[int, str] = {
@@ -236,18 +232,18 @@ class LegReport(wire.WireResponse):
 class TimeRange(wire.WireResponse):
     """A period."""
 
-    since: Annotated[wire.UtcTime | None, about("First moment; absent: open")] = None
-    until: Annotated[wire.UtcTime | None, about("Moment at which it has ended; absent: open")] = None
+    since: Annotated[wire.UtcTime | None, wire.about("First moment; absent: open")] = None
+    until: Annotated[wire.UtcTime | None, wire.about("Moment at which it has ended; absent: open")] = None
 
 
 class Interpreted(wire.WireResponse):
     """The time that the question names, as it was understood."""
 
     time_range: TimeRange
-    phrase: Annotated[str, about("What the question says")]
+    phrase: Annotated[str, wire.about("What the question says")]
     every_year: Annotated[
         bool | None,
-        about("True if the question names no year: the latest is shown, and those of other years count as much"),
+        wire.about("True if the question names no year: the latest is shown, and those of other years count as much"),
     ] = None
 
     def sentence(self) -> str:
@@ -270,24 +266,24 @@ class SearchResponse(wire.WireResponse):
     """The answer, with a label that says how it was obtained."""
 
     results: list[SearchResult]
-    latency: Annotated[wire.Milliseconds, about("Total query latency in milliseconds")]
-    fallback: Annotated[bool, about("Whether a fallback mechanism was used")]
-    fallback_level: Annotated[int, about("1=primary, 2=text search, 3=empty, 4=circuit breaker", ge=1, le=4)]
-    circuit_breaker_open: Annotated[bool, about("Whether the circuit breaker is currently open")]
-    total_indexed: Annotated[wire.Count, about("Number of documents of the tenant that was searched")]
+    latency: Annotated[wire.Milliseconds, wire.about("Total query latency in milliseconds")]
+    fallback: Annotated[bool, wire.about("Whether a fallback mechanism was used")]
+    fallback_level: Annotated[int, wire.about("1=primary, 2=text search, 3=empty, 4=circuit breaker", ge=1, le=4)]
+    circuit_breaker_open: Annotated[bool, wire.about("Whether the circuit breaker is currently open")]
+    total_indexed: Annotated[wire.Count, wire.about("Number of documents of the tenant that was searched")]
     request_id: str
-    legs: Annotated[dict[str, LegReport], about("Status and latency of each part")]
-    warning: Annotated[str | None, about("Why the answer is degraded")] = None
-    cached: Annotated[bool | None, about("True if the answer is from the cache")] = None
-    no_answer: Annotated[bool | None, about("True if probably nothing in the index answers the query")] = None
-    interpreted: Annotated[Interpreted | None, about("The time that the question names, if it names one")] = None
+    legs: Annotated[dict[str, LegReport], wire.about("Status and latency of each part")]
+    warning: Annotated[str | None, wire.about("Why the answer is degraded")] = None
+    cached: Annotated[bool | None, wire.about("True if the answer is from the cache")] = None
+    no_answer: Annotated[bool | None, wire.about("True if probably nothing in the index answers the query")] = None
+    interpreted: Annotated[Interpreted | None, wire.about("The time that the question names, if it names one")] = None
     standing: Annotated[
         list[StandingInstruction] | None,
-        about("Standing instructions of the owner that may apply, nearest first; absent if there are none"),
+        wire.about("Standing instructions of the owner that may apply, nearest first; absent if there are none"),
     ] = None
-    omitted: Annotated[wire.Count | None, about("Passages left out because of maxTokens; absent without maxTokens")] = (
-        None
-    )
+    omitted: Annotated[
+        wire.Count | None, wire.about("Passages left out because of maxTokens; absent without maxTokens")
+    ] = None
 
 
 class SearchFailure(SearchResponse):
@@ -316,43 +312,43 @@ class SearchFailedError(RagContextError):
         super().__init__(self.failure.error)
 
 
-Url = Annotated[str, about("Where the document is from, for citations")]
+Url = Annotated[str, wire.about("Where the document is from, for citations")]
 
 
-class FindRequest(WireRequest):
+class FindRequest(wire.WireRequest):
     """A question."""
 
     for_programs: ClassVar[frozenset[str]] = frozenset({"agent"})
 
-    query: Annotated[str, present("What to look for", QUERY_CHARS)]
-    agent: Annotated[Identifier | None, about("Name of the agent, for statistics")] = None
+    query: Annotated[str, wire.present("What to look for", QUERY_CHARS)]
+    agent: Annotated[wire.Identifier | None, wire.about("Name of the agent, for statistics")] = None
 
 
-class FoundDocument(WireResponse):
+class FoundDocument(wire.WireResponse):
     """A document, with its best passage."""
 
     id: str
     title: str
     url: Url
-    text: Annotated[str, about("The passage that answers best")]
+    text: Annotated[str, wire.about("The passage that answers best")]
 
 
-class FindResponse(WireResponse):
+class FindResponse(wire.WireResponse):
     """The documents that answer the question, best first."""
 
     is_json_text: ClassVar[bool] = True
 
     results: list[FoundDocument]
-    warning: Annotated[str | None, about("What is missing from the answer; absent: nothing")] = None
+    warning: Annotated[str | None, wire.about("What is missing from the answer; absent: nothing")] = None
 
 
-class FetchRequest(WireRequest):
+class FetchRequest(wire.WireRequest):
     """Which document."""
 
-    id: DocumentId
+    id: wire.DocumentId
 
 
-class FetchResponse(WireResponse):
+class FetchResponse(wire.WireResponse):
     """The whole document."""
 
     is_json_text: ClassVar[bool] = True
@@ -361,4 +357,4 @@ class FetchResponse(WireResponse):
     title: str
     text: str
     url: Url
-    metadata: ReturnedMetadata
+    metadata: wire.ReturnedMetadata

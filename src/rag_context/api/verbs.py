@@ -35,8 +35,7 @@ def remembered(text: str, kind: Kind = "decision", tags: Sequence[str] = (), wor
 
     A tag of a project takes the place of `workspace`; without either the words are general.
 
-    Raises:
-        InvalidInputError: The text is empty or too long, or a tag cannot be used.
+    Raises: InvalidInputError (the text is empty or too long, or a tag cannot be used).
     """
     labels = with_workspace(tags, workspace)
     projects = sorted(tag for tag in labels if tag.startswith(PROJECT_TAG))

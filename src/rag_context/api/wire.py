@@ -11,16 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    create_model,
-    model_validator,
-)
+import pydantic
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -81,17 +72,17 @@ class Vocabulary:
 
 def about(text: str | None, **rules: Any) -> Any:
     """What a field is, as schemas and references print it, and what its values keep to."""
-    return Field(description=text, **rules)
+    return pydantic.Field(description=text, **rules)
 
 
 def one_of(values: tuple[str, ...]) -> Any:
     return Literal[values]
 
 
-class WireRequest(BaseModel):
+class WireRequest(pydantic.BaseModel):
     """A request: strict types, unknown fields rejected, frozen."""
 
-    model_config = ConfigDict(
+    model_config = pydantic.ConfigDict(
         alias_generator=to_camel,
         validate_by_name=True,
         validate_by_alias=True,
@@ -132,7 +123,7 @@ class WireRequest(BaseModel):
             field = cls.model_fields.get(name)
             if field is not None:
                 narrowed[name] = (one_of(names) if field.is_required() else one_of(names) | None, field)
-        return create_model(cls.__name__, __base__=cls, __doc__=cls.__doc__, **narrowed) if narrowed else cls
+        return pydantic.create_model(cls.__name__, __base__=cls, __doc__=cls.__doc__, **narrowed) if narrowed else cls
 
 
 class DeclaredRequest(WireRequest):
@@ -152,7 +143,7 @@ class DeclaredRequest(WireRequest):
 class ChoiceRequest(WireRequest):
     """A request that names one and only one of the fields in `exactly_one_of`."""
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _check_one(self) -> Self:
         names = self.exactly_one_of
         if sum(getattr(self, name) is not None for name in names) != 1:
@@ -161,10 +152,10 @@ class ChoiceRequest(WireRequest):
         return self
 
 
-class WireResponse(BaseModel):
+class WireResponse(pydantic.BaseModel):
     """A response: written by field name, read leniently, so that an older client survives a newer server."""
 
-    model_config = ConfigDict(
+    model_config = pydantic.ConfigDict(
         alias_generator=to_camel,
         validate_by_name=True,
         validate_by_alias=True,
@@ -188,13 +179,13 @@ class WireResponse(BaseModel):
 class PlainRequest(WireRequest):
     """A request whose fields keep their names."""
 
-    model_config = ConfigDict(alias_generator=None, arbitrary_types_allowed=True)
+    model_config = pydantic.ConfigDict(alias_generator=None, arbitrary_types_allowed=True)
 
 
 class PlainResponse(WireResponse):
     """A response whose fields keep their names."""
 
-    model_config = ConfigDict(alias_generator=None)
+    model_config = pydantic.ConfigDict(alias_generator=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +194,7 @@ class Otherwise:
 
     default: Any
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(self, source: Any, handler: pydantic.GetCoreSchemaHandler) -> CoreSchema:
         def fill(value: Any) -> Any:
             return self.default if value is None else value
 
@@ -215,7 +206,7 @@ def integral(value: Any) -> Any:
     return int(value) if type(value) is float and value.is_integer() else value
 
 
-WHOLE = BeforeValidator(integral)
+WHOLE = pydantic.BeforeValidator(integral)
 """Behind the bounds of a whole number: it may be written as 5.0."""
 
 
@@ -265,18 +256,18 @@ def _utc(time: datetime, *, add: timedelta = timedelta()) -> datetime:
 
 Instant = Annotated[
     datetime,
-    BeforeValidator(_instant),
+    pydantic.BeforeValidator(_instant),
     WithJsonSchema({"type": "string", "format": "date-time", "pattern": _TIME_PATTERN, "maxLength": 64}),
 ]
 """A moment with its offset, turned to UTC."""
 
-UtcTime = Annotated[datetime, AfterValidator(_utc)]
+UtcTime = Annotated[datetime, pydantic.AfterValidator(_utc)]
 """A moment in a reply: written as RFC 3339 in UTC with `Z`."""
 
-Identifier = Annotated[str, Field(min_length=1, max_length=IDENTIFIER_CHARS, pattern=PLAIN_PATTERN)]
-Label = Annotated[str, Field(max_length=IDENTIFIER_CHARS, pattern=PLAIN_PATTERN)]
+Identifier = Annotated[str, pydantic.Field(min_length=1, max_length=IDENTIFIER_CHARS, pattern=PLAIN_PATTERN)]
+Label = Annotated[str, pydantic.Field(max_length=IDENTIFIER_CHARS, pattern=PLAIN_PATTERN)]
 DocumentId = Annotated[Identifier, about("The document's id, as searches and lists return it")]
-Tag = Annotated[str, Field(min_length=1, max_length=TAG_CHARS, pattern=PLAIN_PATTERN)]
+Tag = Annotated[str, pydantic.Field(min_length=1, max_length=TAG_CHARS, pattern=PLAIN_PATTERN)]
 AllTags = Annotated[list[Tag] | None, about("Only documents that carry all of these tags", max_length=MAX_TAGS)]
 Agents = Annotated[list[Identifier] | None, about("Only what one of these agents produced", max_length=MAX_TAGS)]
 OfSource = Annotated[
@@ -307,10 +298,12 @@ MinTrust = Annotated[
     Literal["owner", "agent", "teammate", "document", "web", "unknown"] | None,
     about("Only what has this or a more trusted origin: owner, agent, teammate, document, web, unknown"),
 ]
-PathHash = Annotated[str, Field(pattern=PATH_HASH_PATTERN, min_length=PATH_HASH_CHARS, max_length=PATH_HASH_CHARS)]
-Score = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=0)]
-Milliseconds = Annotated[float, Field(ge=0)]
+PathHash = Annotated[
+    str, pydantic.Field(pattern=PATH_HASH_PATTERN, min_length=PATH_HASH_CHARS, max_length=PATH_HASH_CHARS)
+]
+Score = Annotated[float, pydantic.Field(ge=0, le=1)]
+Count = Annotated[int, pydantic.Field(ge=0)]
+Milliseconds = Annotated[float, pydantic.Field(ge=0)]
 
 
 Project = Annotated[Identifier | None, about("Project of the documents; absent: the agents' own memory")]
@@ -330,7 +323,10 @@ class TenantRequest(WireRequest):
 
 
 def filter_types(helps: Mapping[str, str]) -> dict[str, Any]:
-    return {name: Annotated[Identifier | None, Field(default=None, description=text)] for name, text in helps.items()}
+    return {
+        name: Annotated[Identifier | None, pydantic.Field(default=None, description=text)]
+        for name, text in helps.items()
+    }
 
 
 def filter_values(request: WireRequest) -> dict[str, Any]:
@@ -414,7 +410,7 @@ class _Plain(GenerateJsonSchema):
         return False
 
 
-def json_schema(model: type[BaseModel], mode: Literal["validation", "serialization"]) -> Schema:
+def json_schema(model: type[pydantic.BaseModel], mode: Literal["validation", "serialization"]) -> Schema:
     """The published schema of `model`, without any `$ref`."""
     schema = model.model_json_schema(by_alias=True, schema_generator=_Plain, mode=mode)
     definitions = schema.pop("$defs", {})

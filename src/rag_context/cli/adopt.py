@@ -12,7 +12,6 @@ from rag_context.cli.local_connection import MODEL_WAIT_S, InProcess, with_bulk_
 from rag_context.cli.options import Options, option, resumable, with_options
 from rag_context.cli.progress import stages
 from rag_context.errors import NotFoundError
-from rag_context.logs import configure_logging
 from rag_context.settings import Settings
 from rag_context.transfer.adopter import EXAMPLES, Adopted, Adopter, AdoptionPlan, Passages, RecordReader
 from rag_context.wiring.opening import open_adopting
@@ -39,8 +38,7 @@ def adopt(options: AdoptOptions) -> ExitCode:
     here since. Exits 1 when a document was rejected.
     """
     console = Console()
-    settings = with_bulk_timeout(options.load_available().settings)
-    configure_logging("error")
+    settings = with_bulk_timeout(options.load_for_work().settings)
     with resumable(console, lambda: "What was taken over is safe: run the same command again, it goes on."):
         receipts = run_to_end(_adopt(settings, options, console))
     if options.as_json:

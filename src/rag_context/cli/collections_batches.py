@@ -28,7 +28,6 @@ from rag_context.collections import copying
 from rag_context.collections.collections import entry_id
 from rag_context.collections.provider_connections import DEFAULT, Connections
 from rag_context.errors import ConflictError, InvalidInputError
-from rag_context.logs import configure_logging
 from rag_context.settings import Settings
 
 STREAM = Path("-")
@@ -172,8 +171,7 @@ _DOING = {copying.Stage.COMPARE: "Comparing", copying.Stage.COPY: "Copying", cop
 def run_copy(options: Options, source: str, target: str, *, overwrite: bool) -> ExitCode:
     """Copy a collection; both are NAME or CONNECTION:NAME, and another content of the target goes with `overwrite`."""
     console = Console()
-    settings = options.load_available().settings
-    configure_logging("error")
+    settings = options.load_for_work().settings
     on_difference = copying.OnDifference.OVERWRITE if overwrite else copying.OnDifference.REJECT
     try:
         with (

@@ -109,8 +109,7 @@ def _show_issues(issues: list[IssueReport], console: Console) -> None:
 def reindex(options: ConfigOptions) -> ExitCode:
     """Re-embed the whole index with the configured model; the old vectors answer until the new ones are complete."""
     console = Console()
-    loaded = options.load_available()
-    configure_logging("error")
+    loaded = options.load_for_work()
     with resumable(
         console, lambda: "What is done stays; the next start, or this command again, goes on with the rest."
     ):
@@ -190,8 +189,7 @@ def move(options: MoveOptions) -> ExitCode:
     does not have everything.
     """
     console = Console()
-    settings = options.load_available().settings
-    configure_logging("error")
+    settings = options.load_for_work().settings
     with resumable(console, lambda: "What was moved is safe: run the same command again, it goes on."):
         report = run_to_end(_move(settings, options, console))
     if options.as_json:

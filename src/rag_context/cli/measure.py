@@ -18,7 +18,6 @@ from rag_context.evaluation.datasets import Dataset, EvidenceSet, load_set
 from rag_context.evaluation.evidence_quality import evaluate_evidence
 from rag_context.evaluation.quality import OnProgress, evaluate, open_measured
 from rag_context.evaluation.report import Outcomes, as_object, as_tables
-from rag_context.logs import configure_logging
 from rag_context.memory.service import Service
 from rag_context.settings import Settings
 
@@ -37,8 +36,7 @@ async def measured(
 
     Indexes stay in `keep_index`, where existing ones are used; None: they are in a temporary folder.
 
-    Raises:
-        InvalidInputError: there is no set, or two have the same name.
+    Raises: InvalidInputError (there is no set, or two have the same name).
     """
     if not datasets:
         raise InvalidInputError("Nothing to measure: name a folder with a labelled set.")
@@ -78,8 +76,7 @@ def measure(options: EvalOptions) -> ExitCode:
     Each set gets an index of its own, in a temporary folder; the data directory is not touched.
     """
     console = Console()
-    settings = options.load_available().settings
-    configure_logging("error")
+    settings = options.load_for_work().settings
     datasets = [load_set(path) for path in options.datasets or ()]
     found = run_to_end(_measured(settings, datasets, options, console))
     if options.as_json:

@@ -4,14 +4,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from rag_context.api import stored_documents
 from rag_context.api.operations import Operation, Response, memory
-from rag_context.api.stored_documents import (
-    DeleteResponse,
-    ListedDocument,
-    ListResponse,
-    SimilarDocument,
-    SimilarResponse,
-)
 from rag_context.api.wire import WireResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import answer_of
@@ -51,7 +45,7 @@ def similar(fields: Fields, options: Options) -> ExitCode:
 def delete(fields: Fields, *, yes: Yes = False, options: Options) -> ExitCode:
     """Delete a document, or all of a source or session, for good, after a confirmation that says how many."""
 
-    def question(preview: DeleteResponse) -> str | None:
+    def question(preview: stored_documents.DeleteResponse) -> str | None:
         count = preview.deleted_count
         return f"Delete {counted(count, 'document')} for good?" if count else None
 
@@ -93,7 +87,7 @@ async def answer(loaded: Loaded, operation: Operation[Any, Response], fields: Fi
     return await answer_of(loaded, operation, read_typed(operation.request, fields, loaded.settings))
 
 
-def _print_list(response: ListResponse, console: Console) -> None:
+def _print_list(response: stored_documents.ListResponse, console: Console) -> None:
     if response.warning:
         console.warning(response.warning)
     _print_documents("Written", ((_day(each), each) for each in response.documents), console)
@@ -101,7 +95,7 @@ def _print_list(response: ListResponse, console: Console) -> None:
         console.note((f"There are more: --cursor {response.next_cursor}", "dim"))
 
 
-def _print_similar(response: SimilarResponse, console: Console) -> None:
+def _print_similar(response: stored_documents.SimilarResponse, console: Console) -> None:
     if response.warning:
         console.warning(response.warning)
     how = "vectors" if response.method == "vector" else "keywords only"
@@ -110,7 +104,9 @@ def _print_similar(response: SimilarResponse, console: Console) -> None:
 
 
 def _print_documents(
-    title: str, documents: Iterable[tuple[str, ListedDocument | SimilarDocument]], console: Console
+    title: str,
+    documents: Iterable[tuple[str, stored_documents.ListedDocument | stored_documents.SimilarDocument]],
+    console: Console,
 ) -> None:
     """Each document with its id, whole on any terminal, with one more column, and with its title above its source."""
     rows: list[list[Cell]] = [
@@ -123,7 +119,7 @@ def _print_documents(
         console.note(("No documents.", "yellow"))
 
 
-def _day(document: ListedDocument) -> str:
+def _day(document: stored_documents.ListedDocument) -> str:
     """When it was said or written, and whether its vectors are still to come."""
     return f"{document.occurred_at.astimezone():%Y-%m-%d}{' pending' if document.status == 'pending' else ''}"
 

@@ -69,14 +69,21 @@ class ConfigOptions:
 
         `flags` are further options by dotted key, None where they were not used.
 
-        Raises:
-            ConfigurationError: Something cannot be used.
+        Raises: ConfigurationError (something cannot be used).
         """
         return load_settings(flags={**flags, "data_dir": self.data_dir}, config_file=self.config, cwd=Path.cwd())
 
     def load_available(self, flags: Mapping[str, object] = {}) -> Loaded:
         loaded = self.load(flags)
         check_available(loaded.settings, loaded.sources)
+        return loaded
+
+    def load_for_work(self) -> Loaded:
+        """The settings of a command that works on the index itself, and logs nothing but errors."""
+        from rag_context.logs import configure_logging  # noqa: PLC0415
+
+        loaded = self.load_available()
+        configure_logging("error")
         return loaded
 
 

@@ -41,8 +41,7 @@ def search(fields: Fields, options: Options) -> ExitCode:
 def request_of(fields: Fields, settings: Settings, *, cwd: Path, now: datetime | None = None) -> SearchRequest:
     """The request that was typed: a source on disk by its path, and a name for the statistics.
 
-    Raises:
-        InvalidInputError: With a line for each thing that is wrong, in the words of the command line.
+    Raises: InvalidInputError (with a line for each thing that is wrong, in the words of the command line).
     """
     source = fields.get("source")
     found = {"source": source_filter(source, cwd)} if source else {}

@@ -26,7 +26,6 @@ from rag_context.cli.progress import Rate, Stages, bar, stages
 from rag_context.cli.summary import IMPORTED, InvalidLines, opened
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendError, InvalidInputError, RagContextError
-from rag_context.logs import configure_logging
 from rag_context.memory.service import Service
 from rag_context.settings import Settings
 from rag_context.transfer.exporter import Exported
@@ -75,8 +74,7 @@ def export_index(options: ExportOptions) -> ExitCode:
     The file gets its name once it is complete. `import` reads it into any other backend.
     """
     console = Console()
-    settings = options.load_available().settings
-    configure_logging("error")
+    settings = options.load_for_work().settings
     with written(options.file) as file, bar(console, "Exporting", MofNCompleteColumn(), Rate()) as show:
         out = run_to_end(_export(settings, options, _writer(file, options.file), show))
     if options.as_json:
@@ -97,8 +95,7 @@ def import_index(options: ImportOptions) -> ExitCode:
     or are missing; the others are imported.
     """
     console = Console()
-    settings = options.load_available().settings
-    configure_logging("error")
+    settings = options.load_for_work().settings
     with resumable(console, lambda: IMPORTED), _opened(options.file) as source:
         imported = run_to_end(_import(settings, options, source, console))
     if options.as_json:
@@ -190,10 +187,8 @@ def _summarise(imported: Imported, console: Console) -> None:
 
 def _writer(file: BinaryIO, path: Path) -> Callable[[bytes], Awaitable[None]]:
     async def put(line: bytes) -> None:
-        try:
+        with _writing(path):
             await asyncio.to_thread(file.write, line)
-        except OSError as error:
-            raise unwritable(path, error) from error
 
     return put
 
@@ -252,23 +247,24 @@ def written(path: Path) -> Iterator[BinaryIO]:
     """A file that takes its name when it is whole and on disk; pipes and devices are written as they are."""
     if path == STREAM:
         yield sys.stdout.buffer
-        _flushed(sys.stdout.buffer, path)
+        with _writing(path):
+            sys.stdout.buffer.flush()
         return
     part: Path | None = None
-    try:
+    with _writing(path):
         target = path.resolve()
         if target.exists() and not stat.S_ISREG(target.stat().st_mode):
             file: BinaryIO = target.open("wb")
         else:
             handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
             file, part = os.fdopen(handle, "wb"), Path(name)
-    except OSError as error:
-        raise unwritable(path, error) from error
     try:
         yield file
-        _flushed(file, path)
-        if part is not None:
-            _named(file, part, path)
+        with _writing(path):
+            file.flush()
+            if part is not None:
+                os.fsync(file.fileno())
+                part.replace(target)
     finally:
         with suppress(OSError):  # what is left cannot be written, as was said already
             file.close()
@@ -276,24 +272,13 @@ def written(path: Path) -> Iterator[BinaryIO]:
             part.unlink(missing_ok=True)
 
 
-def _flushed(file: BinaryIO, path: Path) -> None:
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
     try:
-        file.flush()
+        yield
     except OSError as error:
-        raise unwritable(path, error) from error
-
-
-def _named(file: BinaryIO, part: Path, path: Path) -> None:
-    """Put the whole file in its place once it is on disk."""
-    try:
-        os.fsync(file.fileno())
-        part.replace(path.resolve())
-    except OSError as error:
-        raise unwritable(path, error) from error
-
-
-def unwritable(path: Path, error: OSError) -> RagContextError:
-    return RagContextError(f"{'stdout' if path == STREAM else path} cannot be written: {error.strerror}.")
+        text = f"{'stdout' if path == STREAM else path} cannot be written: {error.strerror}."
+        raise RagContextError(text) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,15 +300,11 @@ def backup(options: BackupOptions) -> ExitCode:
     The file gets its name once it is complete. `restore` puts it into a data directory.
     """
     console = Console()
-    loaded = options.load_available()
-    configure_logging("error")
+    loaded = options.load_for_work()
     beside = Path.cwd() if options.file == STREAM else options.file.absolute().parent
-    try:
-        with written(options.file) as file:
-            configuration = loaded.file if options.with_configuration else None
-            receipt = back_up(loaded.settings, file, beside, configuration)
-    except OSError as error:
-        raise unwritable(options.file, error) from error
+    with _writing(options.file), written(options.file) as file:
+        configuration = loaded.file if options.with_configuration else None
+        receipt = back_up(loaded.settings, file, beside, configuration)
     if options.as_json:
         print(json.dumps(asdict(receipt)), file=sys.stderr if options.file == STREAM else sys.stdout)
     else:
@@ -342,8 +323,7 @@ def restore_backup(options: RestoreOptions) -> ExitCode:
     Nothing is changed if the file is not a whole backup, if its index is not sound, or while a process uses the data.
     """
     console = Console()
-    settings = options.load_available().settings
-    configure_logging("error")
+    settings = options.load_for_work().settings
     try:
         with sys.stdin.buffer if options.file == STREAM else options.file.open("rb") as file:
             receipt, aside = run_to_end(restore(settings, file, over=options.overwrite))

@@ -121,8 +121,7 @@ class Address:
 def address_of(base_url: str | None, api_key: str | None, data_dir: Path | None) -> Address:
     """The address, from arguments and settings; an `api_key` of "" is none. With both given, no settings are read.
 
-    Raises:
-        ConfigurationError: The settings cannot be read, or address or key cannot be used.
+    Raises: ConfigurationError (the settings cannot be read, or address or key cannot be used).
     """
     if base_url is not None and not _URL.fullmatch(base_url):
         raise ConfigurationError(f"{mask_url(base_url)!r} is not an http:// or https:// address of a server.")

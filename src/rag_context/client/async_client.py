@@ -14,22 +14,12 @@ from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsRe
 from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.search import DEFAULT_LIMIT, MAX_LIMIT, SearchResponse
 from rag_context.api.verbs import Kind, kept, recalled, remembered
+from rag_context.client import parameters
 from rag_context.client.address import address_of
 from rag_context.client.async_collections import AsyncCollections
 from rag_context.client.async_http import AsyncHttp, AsyncTransport
 from rag_context.client.batch import AsyncDocuments, Batch, async_each
 from rag_context.client.call import BULK, Call, call_of, request_id_of, tool_call
-from rag_context.client.parameters import (
-    Filters,
-    ForgetOptions,
-    IndexOptions,
-    SearchOptions,
-    TenantOptions,
-    activation_of,
-    in_project,
-    index_fields,
-    time_range_of,
-)
 from rag_context.client.repeats import FAST_LIMIT, FastAnswers, Retries
 from rag_context.domain.documents import Json
 
@@ -51,8 +41,7 @@ class AsyncClient:
         transport: how calls reach the memory, where not over HTTP; the arguments above are not used then.
         clock: monotonic seconds, for what `search_fast` remembers.
 
-    Raises:
-        ConfigurationError: The settings cannot be read, or address, key or time-out cannot be used.
+    Raises: ConfigurationError (the settings cannot be read, or address, key or time-out cannot be used).
     """
 
     def __init__(
@@ -85,7 +74,7 @@ class AsyncClient:
         await self._transport.aclose()
 
     async def search(
-        self, query: str, *, request_id: str | None = None, **options: Unpack[SearchOptions]
+        self, query: str, *, request_id: str | None = None, **options: Unpack[parameters.SearchOptions]
     ) -> SearchResponse:
         """Ask for the passages that answer a question; a degraded server answers too, and says so."""
         return await self._run(memory.SEARCH, {"query": query, **options}, request_id)
@@ -109,10 +98,10 @@ class AsyncClient:
         session_id: str,
         source: str,
         request_id: str | None = None,
-        **options: Unpack[IndexOptions],
+        **options: Unpack[parameters.IndexOptions],
     ) -> IndexResponse:
         """Keep a document. The same text again changes nothing."""
-        fields = index_fields(content, content_type, session_id, source, options)
+        fields = parameters.index_fields(content, content_type, session_id, source, options)
         return await self._run(memory.INDEX, fields, request_id)
 
     async def remember(
@@ -133,8 +122,7 @@ class AsyncClient:
             workspace: the tag of the project that it belongs to, `project:NAME-HASH`; None: it is general.
             request_id: see `search`.
 
-        Raises:
-            InvalidInputError: It cannot be kept.
+        Raises: InvalidInputError (it cannot be kept).
         """
         batch = Batch(1)
         batch.add(remembered(text, kind, tags, workspace))
@@ -147,13 +135,13 @@ class AsyncClient:
         *,
         workspace: str | None = None,
         request_id: str | None = None,
-        **options: Unpack[SearchOptions],
+        **options: Unpack[parameters.SearchOptions],
     ) -> SearchResponse:
         """Ask for the passages of one project and the general ones; without `workspace` those of all projects."""
         if workspace is None:
             return await self.search(query, request_id=request_id, **options)
-        wider: SearchOptions = {**options, "limit": MAX_LIMIT}
-        narrower: SearchOptions = {**options, "tags": [*(options.get("tags") or ()), workspace]}
+        wider: parameters.SearchOptions = {**options, "limit": MAX_LIMIT}
+        narrower: parameters.SearchOptions = {**options, "tags": [*(options.get("tags") or ()), workspace]}
         everything = await self.search(query, request_id=request_id, **wider)
         own = await self.search(query, request_id=request_id, **narrower)
         return recalled(everything, own, workspace, options.get("limit", DEFAULT_LIMIT))
@@ -170,7 +158,7 @@ class AsyncClient:
                 yield receipt
 
     async def get(
-        self, document_id: str, *, request_id: str | None = None, **tenant: Unpack[TenantOptions]
+        self, document_id: str, *, request_id: str | None = None, **tenant: Unpack[parameters.TenantOptions]
     ) -> stored_documents.GetResponse:
         """All of one document. Raises: NotFoundError."""
         return await self._run(memory.GET, {"document_id": document_id, **tenant}, request_id)
@@ -182,7 +170,7 @@ class AsyncClient:
         cursor: str | None = None,
         facets: bool = False,
         request_id: str | None = None,
-        **filters: Unpack[Filters],
+        **filters: Unpack[parameters.Filters],
     ) -> stored_documents.ListResponse:
         """One page of documents, newest first, and with `facets` how many have which value of a field.
 
@@ -191,7 +179,7 @@ class AsyncClient:
         return await self._run(memory.LIST, {"limit": limit, "cursor": cursor, "facets": facets, **filters}, request_id)
 
     async def list_all(
-        self, *, request_id: str | None = None, **filters: Unpack[Filters]
+        self, *, request_id: str | None = None, **filters: Unpack[parameters.Filters]
     ) -> AsyncIterator[stored_documents.ListedDocument]:
         """All documents, newest first, page by page."""
         cursor: str | None = None
@@ -204,7 +192,12 @@ class AsyncClient:
                 return
 
     async def similar(
-        self, document_id: str, *, limit: int = 5, request_id: str | None = None, **tenant: Unpack[TenantOptions]
+        self,
+        document_id: str,
+        *,
+        limit: int = 5,
+        request_id: str | None = None,
+        **tenant: Unpack[parameters.TenantOptions],
     ) -> stored_documents.SimilarResponse:
         """The documents most like one. Raises: NotFoundError."""
         return await self._run(memory.SIMILAR, {"document_id": document_id, "limit": limit, **tenant}, request_id)
@@ -218,7 +211,7 @@ class AsyncClient:
         dry_run: bool = False,
         confirm: bool = False,
         request_id: str | None = None,
-        **tenant: Unpack[TenantOptions],
+        **tenant: Unpack[parameters.TenantOptions],
     ) -> stored_documents.DeleteResponse:
         """Remove the documents that exactly one of the first three names, or say which would; many need `confirm`."""
         named = {"document_id": document_id, "source": source, "session_id": session_id}
@@ -236,7 +229,7 @@ class AsyncClient:
         pinned: bool | None = None,
         agent: str | None = None,
         request_id: str | None = None,
-        **tenant: Unpack[TenantOptions],
+        **tenant: Unpack[parameters.TenantOptions],
     ) -> changes.CorrectResponse:
         """Store the right version of the document that one of the first two names; the wrong one is hidden."""
         named = {"document_id": document_id, "source": source, "reason": reason, "agent": agent}
@@ -244,7 +237,7 @@ class AsyncClient:
         return await self._run(memory.CORRECT, {"content": content, **named, **kept, **tenant}, request_id)
 
     async def history(
-        self, document_id: str, *, request_id: str | None = None, **tenant: Unpack[TenantOptions]
+        self, document_id: str, *, request_id: str | None = None, **tenant: Unpack[parameters.TenantOptions]
     ) -> changes.HistoryResponse:
         """The versions that corrections have made of a document, oldest first."""
         return await self._run(memory.HISTORY, {"document_id": document_id, **tenant}, request_id)
@@ -255,7 +248,7 @@ class AsyncClient:
         limit: int = changes.DEFAULT_ENTRIES,
         before: int | None = None,
         request_id: str | None = None,
-        **tenant: Unpack[TenantOptions],
+        **tenant: Unpack[parameters.TenantOptions],
     ) -> changes.LogResponse:
         """What was changed, newest first; the changes before one of them."""
         return await self._run(memory.LOG, {"limit": limit, "before": before, **tenant}, request_id)
@@ -265,7 +258,7 @@ class AsyncClient:
         id: int,  # noqa: A002
         *,
         request_id: str | None = None,
-        **tenant: Unpack[TenantOptions],
+        **tenant: Unpack[parameters.TenantOptions],
     ) -> changes.UndoResponse:
         """Undo a change of the log; the undoing can be undone too."""
         return await self._run(memory.UNDO, {"id": id, **tenant}, request_id)
@@ -279,7 +272,7 @@ class AsyncClient:
         clear_queries: bool = False,
         reason: str | None = None,
         request_id: str | None = None,
-        **options: Unpack[ForgetOptions],
+        **options: Unpack[parameters.ForgetOptions],
     ) -> changes.ForgetResponse:
         """Forget the documents that exactly one of the options names, or say which; `purge` removes them for good."""
         flags = {"dry_run": dry_run, "purge": purge, "confirm": confirm, "clear_queries": clear_queries}
@@ -307,7 +300,7 @@ class AsyncClient:
         request_id: str | None = None,
     ) -> StatsResponse:
         """What the searches of a span add up to; a timedelta is rounded up to 1h, 24h or 7d, and else is 30d."""
-        named = time_range_of(time_range) if isinstance(time_range, timedelta) else time_range
+        named = parameters.time_range_of(time_range) if isinstance(time_range, timedelta) else time_range
         return await self._run(memory.STATS, {"time_range": named, "include": include}, request_id)
 
     async def call(self, tool: str, /, *, request_id: str | None = None, **arguments: object) -> dict[str, Json]:
@@ -315,9 +308,9 @@ class AsyncClient:
 
         The project that `activate_project` activated last is this client's, also where others share its key.
         """
-        arguments = dict(in_project(tool, arguments, self._activation))
+        arguments = dict(parameters.in_project(tool, arguments, self._activation))
         answer = await self._send(tool_call(tool, arguments), request_id)
-        self._activation = activation_of(tool, answer) or self._activation
+        self._activation = parameters.activation_of(tool, answer) or self._activation
         return answer
 
     async def _run(

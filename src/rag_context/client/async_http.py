@@ -27,8 +27,7 @@ _BROKEN = (httpx2.HTTPError, httpx2.InvalidURL)
 def timeout_of(timeout_s: object) -> httpx2.Timeout:
     """How long to wait for the server to be reached, and for each further byte. Calls wait for one another.
 
-    Raises:
-        ConfigurationError: It is no time.
+    Raises: ConfigurationError (it is no time).
     """
     if not isinstance(timeout_s, int | float) or not 0 < timeout_s < math.inf:
         raise ConfigurationError(f"timeout_s must be a number of seconds above 0, not {timeout_s!r}.")
@@ -52,8 +51,7 @@ class AsyncHttp:
 
     `transport` makes what requests go through, once in each process; None: the library's own.
 
-    Raises:
-        ConfigurationError: The time-out cannot be used.
+    Raises: ConfigurationError (the time-out cannot be used).
     """
 
     def __init__(

@@ -132,8 +132,7 @@ async def index_groups(
 
     `kind` names a line in errors; groups hold ids with the fields of `BulkLine`.
 
-    Raises:
-        InvalidInputError: a line cannot be indexed.
+    Raises: InvalidInputError (a line cannot be indexed).
     """
     indexed: list[tuple[str, str]] = []
     total = sum(map(len, groups))

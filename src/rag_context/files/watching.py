@@ -68,8 +68,7 @@ async def watch(root: Path, *, debounce_s: float = 0.5, stop: asyncio.Event) -> 
     in step. A set with `root` itself means that anything below it may have changed. Paths in `SKIPPED_FOLDERS` are not
     reported. `root` is absolute and without links; it need not exist yet.
 
-    Raises:
-        ConfigurationError: the system allows no more watched folders.
+    Raises: ConfigurationError (the system allows no more watched folders).
     """
     has_yielded = False
     while not stop.is_set():

@@ -27,8 +27,7 @@ class RagContextRetriever(BaseRetriever):
         client: whom to ask; it is not closed with the retriever.
         options: limit, filters and the rest that `Client.search` takes.
 
-    Raises:
-        InvalidInputError: An option is wrong.
+    Raises: InvalidInputError (an option is wrong).
     """
 
     def __init__(self, client: Client | AsyncClient, **options: Unpack[SearchOptions]) -> None:

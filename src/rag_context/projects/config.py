@@ -17,14 +17,7 @@ from pydantic_core import ErrorDetails
 from rag_context.api.project_queries import inclusion
 from rag_context.errors import FieldError, joined
 from rag_context.files.descriptors import read_start
-from rag_context.projects.records import (
-    DEFAULT_BOOSTS,
-    CriticalInclusion,
-    FileSystemError,
-    PromotionLevel,
-    RetrievalOptions,
-    SchemaValidationError,
-)
+from rag_context.projects import records
 
 CONFIG_FILE = ".rag-context/config.json"
 FOREIGN_CONFIG_FILE = ".csharp-compounding-docs/config.json"
@@ -40,9 +33,9 @@ MAX_LINKED_DOCS = 100
 MAX_LINK_DEPTH = 10
 MAX_CONTEXT_TOKENS = 1_000_000
 
-QUERY_DEFAULTS = RetrievalOptions()
-SEARCH_DEFAULTS = RetrievalOptions(
-    max_results=10, max_linked_docs=0, max_link_depth=0, include_critical=CriticalInclusion.NEVER
+QUERY_DEFAULTS = records.RetrievalOptions()
+SEARCH_DEFAULTS = records.RetrievalOptions(
+    max_results=10, max_linked_docs=0, max_link_depth=0, include_critical=records.CriticalInclusion.NEVER
 )
 """`semantic_search` lists documents by relevance and nothing else."""
 
@@ -145,11 +138,11 @@ class ProjectConfig:
     custom_doc_types: tuple[CustomDocType, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    def query_options(self, call: Mapping[str, object]) -> RetrievalOptions:
+    def query_options(self, call: Mapping[str, object]) -> records.RetrievalOptions:
         """Options of a `rag_query`: the call's, else the project's, else the defaults. None in a call means unset."""
         return _options(QUERY_DEFAULTS, self.query, call)
 
-    def search_options(self, call: Mapping[str, object]) -> RetrievalOptions:
+    def search_options(self, call: Mapping[str, object]) -> records.RetrievalOptions:
         return _options(SEARCH_DEFAULTS, self.search, call)
 
     def traced_query(self, call: Mapping[str, object]) -> tuple[Traced, ...]:
@@ -211,8 +204,10 @@ def _query_values(file: ConfigFile) -> dict[str, object]:
         max_results=section.max_results,
         max_linked_docs=section.max_linked_docs,
         max_link_depth=links.max_depth,
-        include_critical=None if section.include_critical is None else CriticalInclusion(section.include_critical),
-        min_promotion_level=None if level is None else PromotionLevel.of(level),
+        include_critical=None
+        if section.include_critical is None
+        else records.CriticalInclusion(section.include_critical),
+        min_promotion_level=None if level is None else records.PromotionLevel.of(level),
         follow_related_docs=links.related_docs,
         max_tokens=section.max_tokens,
     )
@@ -226,19 +221,21 @@ def _boosting(section: Retrieval) -> dict[str, object]:
     given = _given(important=section.important_boost, critical=section.critical_boost)
     if not given and section.apply_relevance_boosting is None:
         return {}
-    return {"boosts": replace(DEFAULT_BOOSTS, **cast("dict[str, float]", given))}
+    return {"boosts": replace(records.DEFAULT_BOOSTS, **cast("dict[str, float]", given))}
 
 
 def _given(**values: object) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _options(defaults: RetrievalOptions, project: Mapping[str, object], call: Mapping[str, object]) -> RetrievalOptions:
+def _options(
+    defaults: records.RetrievalOptions, project: Mapping[str, object], call: Mapping[str, object]
+) -> records.RetrievalOptions:
     return replace(defaults, **cast("dict[str, Any]", project)).overridden(**call)
 
 
 def _traced(
-    defaults: RetrievalOptions, project: Mapping[str, object], call: Mapping[str, object]
+    defaults: records.RetrievalOptions, project: Mapping[str, object], call: Mapping[str, object]
 ) -> tuple[Traced, ...]:
     given = _given(**call)
     options = _options(defaults, project, call)
@@ -256,7 +253,9 @@ def _parsed(path: Path) -> dict[str, Any]:
     try:
         data = read_start(path, MAX_CONFIG_BYTES + 1)
     except OSError as error:
-        raise FileSystemError(f"The project configuration {path.name!r} cannot be read: {error.strerror}") from error
+        raise records.FileSystemError(
+            f"The project configuration {path.name!r} cannot be read: {error.strerror}"
+        ) from error
     if len(data) > MAX_CONFIG_BYTES:
         raise _invalid(path, [FieldError("", f"It is larger than {MAX_CONFIG_BYTES} bytes")])
     try:
@@ -285,9 +284,9 @@ def _repeated(names: Sequence[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
-def _invalid(path: Path, details: Sequence[FieldError]) -> SchemaValidationError:
+def _invalid(path: Path, details: Sequence[FieldError]) -> records.SchemaValidationError:
     problems = joined([f"{detail.field}: {detail.message}" if detail.field else detail.message for detail in details])
-    return SchemaValidationError(f"The project configuration {path.name!r} is invalid: {problems}", details)
+    return records.SchemaValidationError(f"The project configuration {path.name!r} is invalid: {problems}", details)
 
 
 def _detail(item: ErrorDetails) -> FieldError:

@@ -2,10 +2,11 @@
 
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import unquote
 
 from rag_context.api import project_queries as wire
@@ -58,7 +59,7 @@ class Written:
 
 async def write_answer(question: str, context: records.RagContext, chat: ChatModel) -> Written:
     """Have the chat model answer a question from its context; `remarks` say what failed."""
-    paths = [document.path for document in context.all_sources]
+    paths = [document.path for document in context.documents]
     if not paths:
         return Written(remarks=(NOTHING_TO_SAY,))
     try:
@@ -135,7 +136,7 @@ def _path(cited: str) -> str:
 
 
 AGENT = "project tools"
-
+_Found = TypeVar("_Found", records.RagContext, records.RetrievalResult)
 
 RecordSearch: TypeAlias = Callable[[SearchRecord, records.Label, Collection[str]], None]
 """Records a search for the statistics, with the ids of the documents that it returned."""
@@ -200,18 +201,12 @@ class ProjectQuestions:
         tenant: Tenant | None = None,
     ) -> dict[str, Any]:
         """One text of the documents (of `tenant`, or else of the project), and an answer if there is a chat model."""
-        started, behind = self.clock(), self.resolver.behind(project)
-        async with self.admissions.searches.admitted():
-            retrieval = RetrievalService(self.retrieval, tenant or project)
-            context = await retrieval.assemble_context(question.query, options)
-        latency_ms = (self.clock() - started) * 1000.0
-        ids = [document.document_id for document in context.all_sources]
-        self._record(question.query, context.label, ids, call.request_id, latency_ms)
+        search = partial(RetrievalService(self.retrieval, tenant or project).assemble_context, question.query, options)
+        context, fields = await self._found(search, question, call, project)
         chat = self.chat
         written = Written(remarks=(NO_MODEL,)) if chat is None else await write_answer(question.query, context, chat)
         return {
-            **tenant_fields(project),
-            **_labelled(context.label, call.request_id, latency_ms, behind),
+            **fields,
             "answer": written.answer,
             "answer_note": " ".join(f"{remark}." for remark in written.remarks) or None,
             "citations": list(written.citations),
@@ -235,38 +230,40 @@ class ProjectQuestions:
         tenant: Tenant | None = None,
     ) -> dict[str, Any]:
         """The documents that answer a question, without their texts. The arguments are those of `_context`."""
-        started, behind = self.clock(), self.resolver.behind(project)
-        async with self.admissions.searches.admitted():
-            retrieval = RetrievalService(self.retrieval, tenant or project)
-            found = await retrieval.list_relevant_documents(question.query, options)
-        latency_ms = (self.clock() - started) * 1000.0
-        ids = [document.document_id for document in found.documents]
-        self._record(question.query, found.label, ids, call.request_id, latency_ms)
+        retrieval = RetrievalService(self.retrieval, tenant or project)
+        search = partial(retrieval.list_relevant_documents, question.query, options)
+        found, fields = await self._found(search, question, call, project)
         return {
-            **tenant_fields(project),
-            **_labelled(found.label, call.request_id, latency_ms, behind),
+            **fields,
             "results": [_source(document) for document in found.documents],
             "total_matches": found.total_matches,
         }
 
-    def _record(
-        self, query: str, label: records.Label, document_ids: list[str], request_id: str, latency_ms: float
-    ) -> None:
-        stage_ms = latencies_of_parts(label.legs)
+    async def _found(
+        self, search: Callable[[], Awaitable[_Found]], question: wire.Question, call: CallContext, project: Tenant
+    ) -> tuple[_Found, dict[str, Any]]:
+        """What a search finds, and the fields that say for whom and how; it is recorded."""
+        started, behind = self.clock(), self.resolver.behind(project)
+        async with self.admissions.searches.admitted():
+            found = await search()
+        latency_ms = (self.clock() - started) * 1000.0
+        ids = [document.document_id for document in found.documents]
+        stage_ms = latencies_of_parts(found.label.legs)
         record = SearchRecord(
             timestamp=self.now(),
-            request_id=request_id,
-            query=query,
-            results_count=len(document_ids),
+            request_id=call.request_id,
+            query=question.query,
+            results_count=len(ids),
             latency_ms=latency_ms,
             embedding_latency_ms=stage_ms.get("embedding"),
             vector_latency_ms=stage_ms.get("vector"),
             text_latency_ms=stage_ms.get("text"),
-            level=int(label.level),
+            level=int(found.label.level),
             cache_hit=False,
             agent=AGENT,
         )
-        self.record_search(record, label, document_ids)
+        self.record_search(record, found.label, ids)
+        return found, {**tenant_fields(project), **_labelled(found.label, call.request_id, latency_ms, behind)}
 
     async def _check_doc_types(self, requested: list[str] | None, project: ResolvedProject) -> None:
         known = {info.name for info in project.doc_types} | {records.DEFAULT_DOC_TYPE}

@@ -226,7 +226,7 @@ class RagContext:
     label: Label = _ORDINARY
 
     @property
-    def all_sources(self) -> Iterator[RetrievedDocument]:
+    def documents(self) -> Iterator[RetrievedDocument]:
         seen: set[str] = set()
         for document in (*self.critical_documents, *self.relevant_documents, *self.linked_documents):
             if document.path not in seen:

@@ -16,22 +16,10 @@ from rag_context.domain.documents import Tenant, end_of, utc_now
 from rag_context.domain.vectors import EmbeddingModel, Vector
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.ports.reading import DocumentStore
-from rag_context.projects import finding
+from rag_context.projects import finding, records
 from rag_context.projects.assembly import Assembled, ContextEntry, ContextSection, Renderer, may_fit
 from rag_context.projects.document_lists import DocumentList, DocumentLists, Link, follow
 from rag_context.projects.excerpts import Excerpts, Text, opening_quote, quote_of, text_of
-from rag_context.projects.records import (
-    CriticalInclusion,
-    Label,
-    LinkedDocument,
-    ProjectDocument,
-    PromotionLevel,
-    RagContext,
-    RetrievalOptions,
-    RetrievalResult,
-    RetrievalResultWithLinks,
-    RetrievedDocument,
-)
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.query import Answer, Level, Query
 
@@ -58,7 +46,7 @@ class RetrievalDependencies:
 @dataclass(slots=True)
 class Run:
     dependencies: RetrievalDependencies
-    options: RetrievalOptions
+    options: records.RetrievalOptions
     deadline: Deadline
     lookup: DocumentList
     query: Query | None
@@ -80,11 +68,11 @@ class Run:
             aside=aside,
         )
 
-    def critical(self) -> list[ProjectDocument]:
+    def critical(self) -> list[records.ProjectDocument]:
         """The critical documents that every context of these options begins with."""
         options = self.options
-        if options.include_critical is CriticalInclusion.NEVER or not finding.lets_through(
-            options, PromotionLevel.CRITICAL
+        if options.include_critical is records.CriticalInclusion.NEVER or not finding.lets_through(
+            options, records.PromotionLevel.CRITICAL
         ):
             return []
         return [
@@ -93,7 +81,7 @@ class Run:
             if (not options.doc_types or document.doc_type in options.doc_types) and self._is_covered(document)
         ]
 
-    async def links(self, sources: Sequence[ProjectDocument], passed: Collection[str] = ()) -> list[Link]:
+    async def links(self, sources: Sequence[records.ProjectDocument], passed: Collection[str] = ()) -> list[Link]:
         """The documents that `sources` link to, as far as half of the remaining time allows to find them."""
         options = self.options
         half = self.deadline.sooner(self.deadline.remaining_s / 2.0)
@@ -107,7 +95,7 @@ class Run:
             max_count=options.max_linked_docs,
         )
 
-    def matched(self, match: finding.Match) -> RetrievedDocument:
+    def matched(self, match: finding.Match) -> records.RetrievedDocument:
         """The record of a found document, without its text."""
         return replace(
             self._record(match.document, ""),
@@ -116,7 +104,7 @@ class Run:
             quote=quote_of(match.passages[0]) if match.passages else None,
         )
 
-    async def with_texts(self, matches: Sequence[finding.Match]) -> tuple[RetrievedDocument, ...]:
+    async def with_texts(self, matches: Sequence[finding.Match]) -> tuple[records.RetrievedDocument, ...]:
         """Found documents with their texts; one that cannot be read has the text of its passages."""
         texts = await self._read([match.document for match in matches])
         documents = []
@@ -131,18 +119,20 @@ class Run:
                 documents.append(replace(document, content=text.body, char_count=len(text.body)))
         return tuple(documents)
 
-    async def unmatched(self, listed: Sequence[ProjectDocument], found: Answer) -> tuple[RetrievedDocument, ...]:
+    async def unmatched(
+        self, listed: Sequence[records.ProjectDocument], found: Answer
+    ) -> tuple[records.RetrievedDocument, ...]:
         """Critical documents that are not in the answer `found`, with their texts and their relevance."""
         texts, matches = await asyncio.gather(self._read(listed), self._scored(listed, found))
-        records = []
+        unmatched = []
         for document, text in self._readable(listed, texts):
             record = self._record(document, text.body)
             if (match := matches.get(document.id)) is not None:
                 record = replace(record, raw_relevance_score=match.raw, boosted_relevance_score=match.boosted)
-            records.append(record)
-        return tuple(records)
+            unmatched.append(record)
+        return tuple(unmatched)
 
-    async def _scored(self, listed: Sequence[ProjectDocument], found: Answer) -> dict[str, finding.Match]:
+    async def _scored(self, listed: Sequence[records.ProjectDocument], found: Answer) -> dict[str, finding.Match]:
         """Critical documents that the answer has no place for, or that are below the threshold, by id."""
         if not listed or self.query is None or found.level is not Level.PRIMARY:
             return {}
@@ -151,7 +141,7 @@ class Run:
         )
         return {match.document.id: match for match in matches}
 
-    async def linked(self, links: Sequence[Link]) -> tuple[LinkedDocument, ...]:
+    async def linked(self, links: Sequence[Link]) -> tuple[records.LinkedDocument, ...]:
         """The documents that links lead to, with their texts."""
         by_path = {link.document.path: link for link in links}
         listed = [link.document for link in links]
@@ -160,10 +150,10 @@ class Run:
         for document, text in self._readable(listed, texts):
             link, record = by_path[document.path], self._record(document, text.body)
             fields = {each.name: getattr(record, each.name) for each in dataclasses.fields(record)}
-            linked.append(LinkedDocument(**fields, linked_from=link.linked_from, link_depth=link.depth))
+            linked.append(records.LinkedDocument(**fields, linked_from=link.linked_from, link_depth=link.depth))
         return tuple(linked)
 
-    async def candidates(self, matches: Sequence[finding.Match]) -> list[RetrievedDocument]:
+    async def candidates(self, matches: Sequence[finding.Match]) -> list[records.RetrievedDocument]:
         """Found documents for a context, with the texts of those that may fit it as a whole."""
         small = [match.document for match in matches if may_fit(match.document.char_count, self.options.max_tokens)]
         texts = await self._read(small)
@@ -187,12 +177,14 @@ class Run:
             entries, {match.document.path: match.passages for match in matches}, self.options.max_tokens, self._warn
         )
 
-    def label(self, answer: Answer) -> Label:
+    def label(self, answer: Answer) -> records.Label:
         warnings = [answer.warning] if answer.warning is not None else []
         windows = self.query.windows if self.query is not None else ()
-        return Label(answer.level, answer.legs, answer.breaker_open, (*warnings, *self.warnings), windows)
+        return records.Label(answer.level, answer.legs, answer.breaker_open, (*warnings, *self.warnings), windows)
 
-    async def _targets(self, deadline: Deadline, document: ProjectDocument) -> Sequence[ProjectDocument]:
+    async def _targets(
+        self, deadline: Deadline, document: records.ProjectDocument
+    ) -> Sequence[records.ProjectDocument]:
         targets = list(self.lookup.related(document)) if self.options.follow_related_docs else []
         try:
             targets += await deadline.bound("documents", self.lookup.links(document))
@@ -200,10 +192,10 @@ class Run:
             self._warn(LINKS_LOST, document.path)
         return [target for target in targets if self._is_covered(target)]
 
-    def _is_covered(self, document: ProjectDocument) -> bool:
+    def _is_covered(self, document: records.ProjectDocument) -> bool:
         return self.options.include_superseded or not self.lookup.superseded_by(document.path)
 
-    async def _read(self, listed: Iterable[ProjectDocument]) -> dict[str, Text | BackendError | None]:
+    async def _read(self, listed: Iterable[records.ProjectDocument]) -> dict[str, Text | BackendError | None]:
         """The text of each document by id, without front matter; None if it was deleted meanwhile."""
         ids = [document.id for document in listed]
         found = dict(zip(ids, await asyncio.gather(*map(self._text, ids)), strict=True))
@@ -220,8 +212,8 @@ class Run:
         return None if document is None else text_of(document.content)
 
     def _readable(
-        self, listed: Sequence[ProjectDocument], texts: Mapping[str, Text | BackendError | None]
-    ) -> Iterator[tuple[ProjectDocument, Text]]:
+        self, listed: Sequence[records.ProjectDocument], texts: Mapping[str, Text | BackendError | None]
+    ) -> Iterator[tuple[records.ProjectDocument, Text]]:
         for document in listed:
             text = texts[document.id]
             if isinstance(text, BackendError):
@@ -229,9 +221,9 @@ class Run:
             elif text is not None:
                 yield document, text
 
-    def _record(self, document: ProjectDocument, content: str) -> RetrievedDocument:
+    def _record(self, document: records.ProjectDocument, content: str) -> records.RetrievedDocument:
         text = self.texts.get(document.id)
-        return RetrievedDocument(
+        return records.RetrievedDocument(
             path=document.path,
             title=document.title,
             content=content,
@@ -262,42 +254,46 @@ class RetrievalService:
         self._dependencies = dependencies
         self._tenant = tenant
 
-    async def list_relevant_documents(self, query: str | Vector, options: RetrievalOptions) -> RetrievalResult:
+    async def list_relevant_documents(
+        self, query: str | Vector, options: records.RetrievalOptions
+    ) -> records.RetrievalResult:
         """The most relevant documents, without their texts."""
         run = await self._begin(query, options)
         found = await run.find()
         best = found.matches[: options.max_results]
-        return RetrievalResult(
+        return records.RetrievalResult(
             documents=tuple(run.matched(match) for match in best),
             total_matches=len(found.matches),
             label=run.label(found.answer),
         )
 
-    async def retrieve_relevant_documents(self, query: str | Vector, options: RetrievalOptions) -> RetrievalResult:
+    async def retrieve_relevant_documents(
+        self, query: str | Vector, options: records.RetrievalOptions
+    ) -> records.RetrievalResult:
         """The most relevant documents, with their texts."""
         run = await self._begin(query, options)
         found = await run.find()
         best = found.matches[: options.max_results]
-        return RetrievalResult(
+        return records.RetrievalResult(
             documents=await run.with_texts(best), total_matches=len(found.matches), label=run.label(found.answer)
         )
 
     async def retrieve_with_linked_docs(
-        self, query: str | Vector, options: RetrievalOptions
-    ) -> RetrievalResultWithLinks:
+        self, query: str | Vector, options: records.RetrievalOptions
+    ) -> records.RetrievalResultWithLinks:
         """The most relevant documents and the documents that they link to, with texts."""
         run = await self._begin(query, options)
         found = await run.find()
         best = found.matches[: options.max_results]
         links, documents = await asyncio.gather(run.links([match.document for match in best]), run.with_texts(best))
-        return RetrievalResultWithLinks(
+        return records.RetrievalResultWithLinks(
             documents=documents,
             total_matches=len(found.matches),
             linked_documents=await run.linked(links),
             label=run.label(found.answer),
         )
 
-    async def assemble_context(self, query: str | Vector, options: RetrievalOptions) -> RagContext:
+    async def assemble_context(self, query: str | Vector, options: records.RetrievalOptions) -> records.RagContext:
         """Critical, relevant and linked documents, whole or by their best parts, in at most `options.max_tokens`."""
         run = await self._begin(query, options)
         front = {document.path: document for document in run.critical()}
@@ -306,7 +302,7 @@ class RetrievalService:
         # Critical documents that the search found too have scores and passages.
         first = [match for match in found.matches if match.document.path in front]
         others = [front[path] for path in front.keys() - {match.document.path for match in first}]
-        if options.include_critical is CriticalInclusion.RELEVANT:
+        if options.include_critical is records.CriticalInclusion.RELEVANT:
             others = []
         others.sort(key=lambda document: document.path)
         sources = [match.document for match in (*relevant, *first)]
@@ -323,7 +319,7 @@ class RetrievalService:
             *(ContextEntry(ContextSection.LINKED, document) for document in await run.linked(links)),
         ]
         assembled = await run.assembled(entries, (*first, *relevant))
-        return RagContext(
+        return records.RagContext(
             critical_documents=assembled.critical,
             relevant_documents=assembled.relevant,
             linked_documents=assembled.linked,
@@ -335,7 +331,7 @@ class RetrievalService:
             label=run.label(found.answer),
         )
 
-    async def _begin(self, question: str | Vector, options: RetrievalOptions) -> Run:
+    async def _begin(self, question: str | Vector, options: records.RetrievalOptions) -> Run:
         deadline = Deadline.after(self._dependencies.deadline_s, self._dependencies.clock)
         query = finding.query_for(question, options, self._tenant, self._dependencies.now())
         if query is not None and query.vector is not None:
@@ -350,7 +346,7 @@ class RetrievalService:
             answer, lookup = await asyncio.gather(self._dependencies.search(query), lookup_read)
         return Run(self._dependencies, options, deadline, lookup, query, answer, warnings)
 
-    async def _lookup(self, options: RetrievalOptions, deadline: Deadline, warnings: list[str]) -> DocumentList:
+    async def _lookup(self, options: records.RetrievalOptions, deadline: Deadline, warnings: list[str]) -> DocumentList:
         dependencies = self._dependencies
         try:
             # Half of the time: without the list, what the search finds can still be rendered in the other half.

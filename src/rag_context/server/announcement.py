@@ -3,8 +3,6 @@
 import asyncio
 import json
 import logging
-import os
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
@@ -12,6 +10,7 @@ from pathlib import Path
 
 from rag_context.client.address import FILE_NAME, Announcement, read_announcement
 from rag_context.resilience.deadline import set_within
+from rag_context.whole_files import write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -23,14 +22,7 @@ STOP_S = 2.0
 
 def announce(data_dir: Path, announcement: Announcement) -> None:
     """Write the file, whole or not at all, readable by this user only. Raises: OSError."""
-    descriptor, name = tempfile.mkstemp(dir=data_dir, prefix=f".{FILE_NAME}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(asdict(announcement), file)
-        Path(name).replace(data_dir / FILE_NAME)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_whole(data_dir / FILE_NAME, json.dumps(asdict(announcement)).encode())
 
 
 def withdraw(data_dir: Path, instance: str) -> None:

@@ -262,8 +262,7 @@ async def supervising(listener: socket.socket, module: str, starts: Sequence[Any
 
     The program of a worker is `module`. The listener is closed at the end.
 
-    Raises:
-        WorkerFailedError: a worker cannot start.
+    Raises: WorkerFailedError (a worker cannot start).
     """
     supervisor = Supervisor(listener, (sys.executable, "-m", module), starts)
     loop = asyncio.get_running_loop()

@@ -64,8 +64,7 @@ def load_settings(
         config_file: The file that `--config` names; else `rag-context.toml` in `cwd`, else the user's own.
         cwd: What relative paths of flags and variables, and file names in messages, are relative to.
 
-    Raises:
-        ConfigurationError: Something cannot be used; one line per problem.
+    Raises: ConfigurationError (something cannot be used; one line per problem).
     """
     problems: list[str] = []
     path = find_file(config_file, cwd)

@@ -6,17 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ByteSize,
-    ConfigDict,
-    Field,
-    SecretStr,
-    StringConstraints,
-    ValidationInfo,
-    field_validator,
-)
+import pydantic
 from pydantic_core import PydanticCustomError
 
 
@@ -27,20 +17,20 @@ class Expected:
 
 Name = Annotated[
     str,
-    StringConstraints(strip_whitespace=True, min_length=1, max_length=200),
+    pydantic.StringConstraints(strip_whitespace=True, min_length=1, max_length=200),
     Expected("a text of 1 to 200 characters"),
 ]
 KeyHash = Annotated[
-    str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$"), Expected('"sha256:" and 64 hexadecimal digits')
+    str, pydantic.StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$"), Expected('"sha256:" and 64 hexadecimal digits')
 ]
 HttpUrl = Annotated[
     str,
-    StringConstraints(strip_whitespace=True, pattern=r"^https?://[^\s/?#]\S*$"),
+    pydantic.StringConstraints(strip_whitespace=True, pattern=r"^https?://[^\s/?#]\S*$"),
     Expected("an http:// or https:// address"),
 ]
 MongoUri = Annotated[
     str,
-    StringConstraints(strip_whitespace=True, pattern=r"^mongodb(\+srv)?://\S+$"),
+    pydantic.StringConstraints(strip_whitespace=True, pattern=r"^mongodb(\+srv)?://\S+$"),
     Expected("a mongodb:// or mongodb+srv:// address"),
 ]
 
@@ -53,22 +43,24 @@ def _has_hosts(address: str) -> str:
 
 PostgresUrl = Annotated[
     str,
-    StringConstraints(strip_whitespace=True, pattern=r"^postgres(ql)?://\S+$"),
-    AfterValidator(_has_hosts),
+    pydantic.StringConstraints(strip_whitespace=True, pattern=r"^postgres(ql)?://\S+$"),
+    pydantic.AfterValidator(_has_hosts),
     Expected("an address like postgresql://USER:PASSWORD@HOST:PORT/DATABASE, user and password percent-encoded"),
 ]
 RedisUrl = Annotated[
     str,
-    StringConstraints(strip_whitespace=True, pattern=r"^(rediss?|unix)://\S+$"),
+    pydantic.StringConstraints(strip_whitespace=True, pattern=r"^(rediss?|unix)://\S+$"),
     Expected("a redis://, rediss:// or unix:// address"),
 ]
-Secret = Annotated[SecretStr, Field(min_length=1), Expected("a text that is not empty")]
-UserPath = Annotated[Path, AfterValidator(Path.expanduser), Expected("a path")]
+Secret = Annotated[pydantic.SecretStr, pydantic.Field(min_length=1), Expected("a text that is not empty")]
+UserPath = Annotated[Path, pydantic.AfterValidator(Path.expanduser), Expected("a path")]
 Names = Annotated[tuple[Name, ...], Expected("a list of texts")]
-Origin = Annotated[str, StringConstraints(strip_whitespace=True, to_lower=True, pattern=r"^https?://[^\s/?#@*]+$")]
+Origin = Annotated[
+    str, pydantic.StringConstraints(strip_whitespace=True, to_lower=True, pattern=r"^https?://[^\s/?#@*]+$")
+]
 Origins = Annotated[tuple[Origin, ...], Expected("a list of origins such as https://app.example.com, without paths")]
 Switch = Annotated[bool, Expected("true or false")]
-Bytes = Annotated[ByteSize, Expected("a size in bytes above 0, or one like 2MiB")]
+Bytes = Annotated[pydantic.ByteSize, Expected("a size in bytes above 0, or one like 2MiB")]
 
 
 def once(selector: str, choice: str, value: str) -> Callable[[dict[str, Any]], str | None]:
@@ -79,19 +71,19 @@ def once(selector: str, choice: str, value: str) -> Callable[[dict[str, Any]], s
 def setting(default: Any, description: str, **rules: Any) -> Any:
     """A field of a section, with the line that the documentation prints; a function makes the default."""
     kind = "default_factory" if callable(default) else "default"
-    return Field(description=description, **{kind: default}, **rules)
+    return pydantic.Field(description=description, **{kind: default}, **rules)
 
 
-class Section(BaseModel):
+class Section(pydantic.BaseModel):
     """Common rules: frozen, no unknown keys, and `true` is not the number 1."""
 
-    model_config = ConfigDict(
+    model_config = pydantic.ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, validate_default=False, defer_build=True
     )
 
-    @field_validator("*", mode="before")
+    @pydantic.field_validator("*", mode="before")
     @classmethod
-    def _no_booleans(cls, value: object, info: ValidationInfo) -> object:
+    def _no_booleans(cls, value: object, info: pydantic.ValidationInfo) -> object:
         field = cls.model_fields.get(info.field_name or "")
         if isinstance(value, bool) and (field is None or field.annotation is not bool):
             raise PydanticCustomError("boolean", "is a boolean")

@@ -10,16 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from rag_context.api import stored_documents
+from rag_context.api import maintenance, stored_documents
 from rag_context.api.changes import ForgetResponse, HistoryResponse, LogResponse, UndoResponse
 from rag_context.api.index import IndexFilesResponse, IndexResponse
-from rag_context.api.maintenance import (
-    ClearQueriesResponse,
-    HealthResponse,
-    InjectionsResponse,
-    ReindexResponse,
-    StatsResponse,
-)
 from rag_context.api.parsing import ErrorResponse
 from rag_context.api.review import DecideResponse, ReviewResponse
 from rag_context.api.search import SearchFailure, SearchResponse, SearchResult, StandingInstruction, level_name
@@ -298,7 +291,7 @@ def _forget(body: ForgetResponse) -> Iterator[str]:
         yield f"It can be undone: change {body.id}."
 
 
-def _reindex(body: ReindexResponse) -> Iterator[str]:
+def _reindex(body: maintenance.ReindexResponse) -> Iterator[str]:
     states = {
         "current": "All documents have their vectors; nothing to do.",
         "running": "Documents are being embedded; keyword search finds those that have no vectors yet.",
@@ -309,7 +302,7 @@ def _reindex(body: ReindexResponse) -> Iterator[str]:
     yield f"{states[body.status]} {body.done} of {counted(body.documents, 'document')} done.{detail}"
 
 
-def _health(body: HealthResponse) -> Iterator[str]:
+def _health(body: maintenance.HealthResponse) -> Iterator[str]:
     yield "Healthy." if body.healthy else "Not healthy."
     yield f"{counted(body.indexed_documents, 'document')}, {body.pending_documents} of them without vectors yet."
     if body.circuit_breaker_open:
@@ -318,7 +311,7 @@ def _health(body: HealthResponse) -> Iterator[str]:
         yield f"- {part.role}: {part.status}" + (f" ({part.detail})" if part.detail else "")
 
 
-def _stats(body: StatsResponse) -> Iterator[str]:
+def _stats(body: maintenance.StatsResponse) -> Iterator[str]:
     yield (
         f"{counted(body.total_queries, 'search', 'searches')}, {body.avg_latency:.1f} ms on average, "
         f"p95 {body.p95_latency:.1f} ms, p99 {body.p99_latency:.1f} ms; {body.cache_hit_rate:.0%} from the cache, "
@@ -333,7 +326,7 @@ def _stats(body: StatsResponse) -> Iterator[str]:
         yield f"Passages by whose words they are: {', '.join(f'{name}: {count}' for name, count in origins.items())}."
 
 
-def _injections(body: InjectionsResponse) -> Iterator[str]:
+def _injections(body: maintenance.InjectionsResponse) -> Iterator[str]:
     yield f"{counted(len(body.injections), 'record')}, {counted(body.tokens, 'token')} shown, newest first."
     for each in body.injections:
         about = f" before {each.subject}" if each.subject else ""
@@ -385,11 +378,13 @@ _LINES: Mapping[type, Callable[[Any], Iterable[str]]] = {
     ReviewResponse: _review,
     DecideResponse: lambda body: [f"Change {body.id}: {body.operation}."],
     ForgetResponse: _forget,
-    ReindexResponse: _reindex,
-    HealthResponse: _health,
-    StatsResponse: _stats,
-    ClearQueriesResponse: lambda body: [f"{counted(body.deleted_count, 'record')} deleted. Documents stay."],
-    InjectionsResponse: _injections,
+    maintenance.ReindexResponse: _reindex,
+    maintenance.HealthResponse: _health,
+    maintenance.StatsResponse: _stats,
+    maintenance.ClearQueriesResponse: lambda body: [
+        f"{counted(body.deleted_count, 'record')} deleted. Documents stay."
+    ],
+    maintenance.InjectionsResponse: _injections,
     ErrorResponse: _error,
 }
 

@@ -6,9 +6,7 @@ sound.
 
 import json
 import logging
-import os
 import sqlite3
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +16,7 @@ from pathlib import Path
 
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.faults import COMPONENT, result_code
+from rag_context.whole_files import write_whole
 
 RETRY_S = 5.0
 """After a failed write the file is written again after this long."""
@@ -70,7 +69,7 @@ class IndexMark:
             if now.is_close(self._written) or self._clock() < self._retry_at:
                 return
             try:
-                write_file(self.path, json.dumps(asdict(now)))
+                write_whole(self.path, json.dumps(asdict(now)).encode())
             except OSError:  # a full disk, a read-only directory: the health report shows it
                 self._retry_at = self._clock() + RETRY_S
             else:
@@ -88,27 +87,6 @@ class IndexMark:
             return IndexSize(int(fields["documents"]), int(fields["collections"]))
         except (OSError, ValueError, TypeError, KeyError):
             return IndexSize()
-
-
-def write_file(path: Path, text: str) -> None:
-    """Write `text` to `path` atomically and durably, readable for its owner only."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    if os.name == "posix":  # elsewhere a directory cannot be opened
-        # The new name is on disk only once the directory is.
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
 
 
 logger = logging.getLogger(__name__)
@@ -150,7 +128,7 @@ class Damage:
         with self._lock:
             self._reason, self._stamp = reason, stamp_of(self._database)
             try:
-                write_file(self._path, json.dumps({"reason": reason, "stamp": self._stamp}))
+                write_whole(self._path, json.dumps({"reason": reason, "stamp": self._stamp}).encode())
             except OSError:  # a full disk: this process knows it all the same
                 self._is_recorded = False
             else:
