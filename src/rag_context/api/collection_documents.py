@@ -57,14 +57,11 @@ class SubmittedDocuments:
     unembedded: tuple[int, ...]
     """Places of those without an embedding, which only some collections take."""
 
-    def all_embedded(self) -> None:
-        """Raises: InvalidInputError, with every problem there is, if one has no embedding or is wrong."""
-        missing = [FieldError(f"documents[{position}].embedding", NOT_EMBEDDED) for position in self.unembedded]
+    def check(self, *, all_embedded: bool) -> None:
+        """Raises: InvalidInputError, with every problem there is, if one is wrong or, where all must, not embedded."""
+        unembedded = self.unembedded if all_embedded else ()
+        missing = [FieldError(f"documents[{position}].embedding", NOT_EMBEDDED) for position in unembedded]
         raise_problems((*missing, *self.problems))
-
-    def well_formed(self) -> None:
-        """Raises: InvalidInputError, with every problem there is, if one is wrong."""
-        raise_problems(self.problems)
 
 
 def raise_problems(problems: Iterable[FieldError]) -> None:

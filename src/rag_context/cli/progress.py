@@ -104,9 +104,6 @@ def progress_line(task: Task, noun: str) -> str:
     if (speed := mean_speed(task)) and noun != "percent":
         parts.append(f"{speed:.0f}/s")
     if task.time_remaining:
-        parts.append(f"about {_duration(task.time_remaining)} left")
+        left = task.time_remaining
+        parts.append(f"about {f'{left:.0f} s' if left < 120 else f'{left / 60:.0f} min'} left")
     return ", ".join(parts)
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,7 +1,5 @@
 """Project documents: a repository's Markdown files, with links and promotion levels. The commands work on the project
 of the current folder, else on the one that is named.
-
-A tool runs through the running server, or in this process, on the named project, else on that of the current folder.
 """
 
 import asyncio

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import Any, BinaryIO
 
 from rich.progress import MofNCompleteColumn
 
@@ -32,10 +32,6 @@ from rag_context.transfer.exporter import Exported
 from rag_context.transfer.importer import Conflict, Imported, ImportOutcome, Lines
 from rag_context.wiring.opening import open_export, open_import
 from rag_context.wiring.transfers import back_up, restore
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
 
 STREAM = Path("-")
 """Stands for stdout, or stdin."""
@@ -209,7 +205,7 @@ class _Stdin(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: "Buffer") -> int:
+    def readinto(self, buffer: Any) -> int:
         ready, _, _ = select.select([self._stdin, self._woken], [], [])
         if self._woken in ready:
             return 0

@@ -210,10 +210,7 @@ class CollectionService:
         async with self._admissions.writes.admitted():
             collection = await self._collections.get(ref)
             parsed = await asyncio.to_thread(parse_all)
-            if collection.embedding_provider == OWN_EMBEDDER:
-                parsed.well_formed()
-            else:
-                parsed.all_embedded()
+            parsed.check(all_embedded=collection.embedding_provider != OWN_EMBEDDER)
             documents, redactions = await asyncio.to_thread(self._redacted, parsed.documents)
             ids = await self._collections.add(collection, ref.connection, documents)
         return wire.AddedDocumentsResponse(count=len(ids), ids=ids, redactions=dict(redactions) or None)

@@ -204,7 +204,8 @@ class _Pass:
         gone = [
             FileDocument(source, id_)
             async for source, id_ in self.sync.target.sources(prefix)
-            if id_ == _file_identity(source) and self._has_no_file(source, root)
+            if id_ == document_id(DocumentInput("", DOCUMENTATION, "", source, channel=Channel.FILE))
+            and self._has_no_file(source, root)
         ]
         await self._remove(gone)
 
@@ -257,7 +258,3 @@ def _stamp(path: Path) -> FileStamp | None:
 def _text(path: Path) -> str | None:
     text = path.as_posix()
     return text if text.isascii() or is_unicode(text) else None
-
-
-def _file_identity(source: str) -> str:
-    return document_id(DocumentInput("", DOCUMENTATION, "", source, channel=Channel.FILE))

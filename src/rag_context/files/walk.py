@@ -3,12 +3,10 @@
 Everything streams in a fixed order, so that a walk over any number of files needs little memory and a second one
 meets them in the same order. What cannot be walked is returned as a `Rejected`, never an exception.
 
-Patterns as in `.gitignore` are matched in linear time, without backtracking. pathspec turns a pattern into a regular
-expression that backtracks: `*a*a*a*a*a*a*a*b` against a name of 200 letters takes practically for ever, and patterns
-come with folders of other people. Of all the positions where the text after a star matches, the first is as good as
-any, as long as another star follows; so that one is kept (an atomic group), and the time is linear in the path for each
-star. The two methods that are overridden are internals of pathspec and change between its minor versions, so
-pyproject.toml names the one that they were written for.
+Patterns as in `.gitignore` come with folders of other people, and the regular expressions that pathspec makes of them
+backtrack: `*a*a*a*a*a*a*a*b` takes practically for ever on a long name. Here the first position where the text after a
+star matches is kept (an atomic group): no other is better as long as another star follows. The two methods that are
+overridden are internals of pathspec: pyproject.toml names the minor version that they were written for.
 """
 
 import os

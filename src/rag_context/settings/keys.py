@@ -89,10 +89,6 @@ class Key:
         return not self.field.repr or SecretStr in _leaves(self.field.annotation)
 
     @property
-    def is_list(self) -> bool:
-        return get_origin(self.field.annotation) is tuple
-
-    @property
     def is_path(self) -> bool:
         """Whether it names a file or folder; a relative one is relative to the file that states it."""
         return Path in _leaves(self.field.annotation)

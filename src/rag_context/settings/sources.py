@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
@@ -153,7 +153,7 @@ def _parsed(key: str, text: str, source: str, problems: list[str]) -> object:
             pass
         problems.append(f"{key} ({source}) must be a JSON object.")
         return {}
-    if not KEYS[key].is_list:
+    if get_origin(KEYS[key].field.annotation) is not tuple:
         return text
     if not text.startswith("["):
         return text if key == "server.api_keys" else [item.strip() for item in text.split(",") if item.strip()]

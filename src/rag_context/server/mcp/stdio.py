@@ -1,9 +1,8 @@
 """MCP over a pipe: the library's transport, between what it misreads and the process that holds the other end.
 
-Bytes that are no message are answered with an error, where the library would pass over them; the `initialize` that was
-answered before is not answered twice; and when the client closes its end, its earlier requests are answered first.
-Lines are read and written in threads of our own, which the process does not wait for at its end, as it does for the
-library's.
+Bytes that are no message are answered with an error, where the library would pass over them; and when the client
+closes its end, its earlier requests are answered first. Lines are read and written in threads of our own, because the
+process waits for the library's at its end.
 """
 
 import asyncio
