@@ -2,8 +2,10 @@
 
 import json
 import random
+import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +171,38 @@ def in_files(data_dir: Path, words: list[str]) -> set[tuple[str, str]]:
         content = file.read_bytes() if file.is_file() else b""
         found |= {(word, file.name) for word in words if word.encode() in content}
     return found
+
+
+_STORED = """
+SELECT d.source, p.text, v.vector FROM documents AS d JOIN chunks AS c ON c.document = d.key
+JOIN passages AS p ON p.chunk = c.key LEFT JOIN vectors AS v ON v.chunk = c.key WHERE d.session_id = ?
+"""
+
+
+def test_the_receipt_counts_what_a_scan_of_the_bytes_finds(server: Served, data_dir: Path) -> None:
+    for number in range(3):
+        lines = (
+            f"Berth {number}{line} of zugzwang73 is let by the {line}. clerk of the harbour." for line in range(40)
+        )
+        server.index("\n\n".join(lines), sessionId="scanned", source=f"zugzwang74-{number}.md")
+    with closing(sqlite3.connect(data_dir / "rag-context.db")) as file:
+        rows = file.execute(_STORED, ("scanned",)).fetchall()
+    texts = {source.encode() for source, _, _ in rows}, {text[:100].encode() for _, text, _ in rows}
+    vectors = {vector for _, _, vector in rows}
+
+    def found() -> list[int]:
+        """How many sources, passages and vectors are in any file, as bytes."""
+        contents = [file.read_bytes() for file in data_dir.rglob("*") if file.is_file()]
+        return [sum(any(each in content for content in contents) for each in some) for some in (*texts, vectors)]
+
+    counted = found()
+    assert counted[0] == 3
+    assert counted[1] == counted[2] == len(rows) > 6
+    receipt = done(server, "forget", sessionId="scanned", purge=True)
+    assert [receipt["documents"], receipt["passages"], receipt["vectors"]] == counted
+    names = ("documents", "passages", "vectors", "derived")
+    assert receipt["stores"] == {"embedded": {name: receipt[name] for name in names}}
+    wait_until(lambda: found() == [0, 0, 0])
 
 
 def canaries(number: int) -> list[str]:

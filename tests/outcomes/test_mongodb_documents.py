@@ -77,6 +77,25 @@ def test_a_question_of_a_thousand_chinese_characters_is_answered_from_what_it_qu
     assert all(text[20:40] in quoted for text in texts), texts
 
 
+@pytest.mark.parametrize(
+    ("tool", "fields"),
+    [
+        ("forget", {"tag": "a"}),
+        ("log", {}),
+        ("correct", {"content": "x"}),
+        ("index", {"content": "x", "contentType": "chat", "sessionId": "s", "source": "s", "pinned": True}),
+    ],
+)
+def test_changes_over_time_are_rejected_with_what_to_do_instead(
+    memory: Memory, tool: str, fields: dict[str, Any]
+) -> None:
+    """H-5: MongoDB keeps no journal."""
+    of = {"documentId": memory.receipt["documentId"]} if tool == "correct" else {}
+    reply = memory.server.tool(tool, {**fields, **of})
+    assert (reply.status_code, "rag_context_delete" in reply.text) == (400, True), reply.text
+    assert memory.database["C0N7EXT"].count_documents({"content": "x"}) == 0
+
+
 def test_an_index_of_another_program_is_named_by_health_and_stops_no_other(memory: Memory) -> None:
     detail = documents_detail(memory.server)
     assert "index C0N7EXT.tags_idx is missing" in detail

@@ -19,7 +19,7 @@ from rag_context.domain.search import Filter
 from rag_context.errors import BackendStartingError
 from rag_context.ports.writing import Version
 from rag_context.stores.sql_journal import DROP_REASONS
-from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS, delete_document, forget_old_deletions
+from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS, delete_documents, forget_old_deletions
 from rag_context.stores.sqlite.database import READERS, Database
 from rag_context.stores.sqlite.database_file import checked_file
 from rag_context.stores.sqlite.embedded import open_database
@@ -260,7 +260,7 @@ async def test_terms_of_an_older_analyser_are_recreated_at_opening(path: Path) -
 
 async def test_a_process_that_missed_a_long_list_of_deletions_starts_over(path: Path) -> None:
     def delete_much(connection: sqlite3.Connection) -> None:
-        delete_document(document("gone").id, connection)
+        delete_documents([document("gone").id], connection)
         connection.executemany("INSERT INTO deletions (chunk) VALUES (?)", [(0,)] * (2 * REMEMBERED_DELETIONS))
         forget_old_deletions(connection)
 

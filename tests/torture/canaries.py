@@ -1,20 +1,22 @@
 """Scan all bytes for what was purged: `python -m tests.torture.canaries [--canaries N] [--backend postgres]`.
 
-Words that stand in no other text are written over HTTP, MCP, the command line and the Python client: as texts, sources,
-tags, agents, reasons, corrected and forgotten versions, project documents, entries of a collection, and questions; then
-purged. They must be in no file of the data directory or the backend, in no log, and in no backup or export made after.
-The command exits 1 if any is left.
+Words that stand in no other text are written over HTTP, MCP, the command line and the Python client, one by one and
+many at once: as texts, sources, tags, agents, reasons, corrected and forgotten versions, project documents, entries of
+a collection, and questions; then purged. They must be in no file of the data directory or the backend, in no log, and
+in no backup or export made after. The command exits 1 if any is left.
 """
 
 import argparse
+import json
 import random
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx2
 
@@ -28,6 +30,10 @@ from tests.torture.backends import BACKENDS, DIGITS, MARK, backend, erased, in_f
 
 COLLECTION, SHOP = "canaries", "shop"
 WRITERS, PART = 8, 50
+ONE_BY_ONE = 300
+"""Words of each interface that takes one at a time, at most; the others take the rest."""
+
+Fill: TypeAlias = Callable[[Sequence[str], int], None]
 FOUND = 0.9
 """Share of the words that a scan must find before the purge: the others are cut by the end of a page."""
 
@@ -43,9 +49,18 @@ def main() -> int:
     return 1 if left or found < FOUND * arguments.canaries else 0
 
 
+def bounds_of(number: int) -> list[int]:
+    """Where the words of each way end: HTTP, MCP, client, many over HTTP and client, files, project, collection."""
+    single = [min(ONE_BY_ONE, number * percent // 100) for percent in (25, 15, 10)]
+    rest = number - sum(single)
+    many = [rest * percent // 100 for percent in (20, 20, 15, 10)]
+    return [*accumulate([*single, *many]), number]
+
+
 def stored_documents(number: int) -> int:
     """How many documents `fill` makes outside of projects and collections: one a word, two where it was corrected."""
-    return number * 70 // 100 + len(range(3, number * 40 // 100, 5))
+    over_http, *_, files, _, _ = bounds_of(number)
+    return files + len(range(3, over_http, 5))
 
 
 def purged(place: Path, number: int, kind: str) -> tuple[int, int]:
@@ -79,23 +94,51 @@ def purged(place: Path, number: int, kind: str) -> tuple[int, int]:
 
 def fill(server: Served, words: Sequence[str], folder: Path, data_dir: Path, stores: dict[str, str]) -> None:
     """A share of the words over each interface."""
-    shares: list[tuple[int, Callable[[Sequence[str], int], None]]] = [
-        (40, lambda part, first: fill_with(server, part, first)),
-        (55, lambda part, first: _by_mcp(server, part, first)),
-        (65, lambda part, first: _by_client(server, part, first)),
-        (70, lambda part, first: _by_command(part, first, folder, data_dir, stores)),
-        (75, lambda part, _: _as_project(server, part, folder)),
-        (100, lambda part, _: _in_collection(server, part)),
+    ways: list[Fill] = [
+        lambda part, first: fill_with(server, part, first),
+        lambda part, first: _by_mcp(server, part, first),
+        lambda part, _: _by_client(server, part),
+        lambda part, _: _many_over_http(server, part),
+        lambda part, _: _many_by_client(server, part),
+        lambda part, first: _by_command(part, first, folder, data_dir, stores),
+        lambda part, _: _as_project(server, part, folder),
+        lambda part, _: _in_collection(server, part),
     ]
     begins = 0
     with ThreadPoolExecutor(WRITERS) as writers:
-        for percent, write in shares:
-            ends = len(words) * percent // 100
-            # A process or a project for all of its words.
-            size = ends - begins if percent in {70, 75} else PART
+        for ends, (number, write) in zip(bounds_of(len(words)), enumerate(ways), strict=True):
+            size = ends - begins if number in {5, 6} else PART  # a process or a project for all of its words
             firsts = range(begins, ends, size)
             list(writers.map(lambda at: write(words[at : min(at + size, ends)], at), firsts))  # noqa: B023
+            print(f"{ends} words after the {number + 1}. way", flush=True)
             begins = ends
+
+
+def _drafts(words: Sequence[str]) -> list[dict[str, Any]]:
+    """A document for each word: in its text, its source, or its tags and agent."""
+    about = {"contentType": "decision", "sessionId": "canaries"}
+    places: list[Callable[[str], dict[str, Any]]] = [
+        lambda word: {"content": f"{RETRIES} {word}"},
+        lambda word: {"content": RETRIES, "source": f"{word}.md"},
+        lambda word: {"content": f"{RETRIES} {word}", "metadata": {"tags": [word], "agent": word}},
+    ]
+    return [
+        {"source": f"{word[-DIGITS:]}.md", **about, **places[at % len(places)](word)} for at, word in enumerate(words)
+    ]
+
+
+def _many_over_http(server: Served, words: Sequence[str]) -> None:
+    lines = "".join(f"{json.dumps(draft)}\n" for draft in _drafts(words))
+    headers = {"Content-Type": "application/x-ndjson"}
+    reply = httpx2.post(f"{server.url}/bulk", content=lines, headers=headers, timeout=TIMEOUT_S)
+    receipts = [json.loads(line) for line in reply.text.splitlines()]
+    assert sum("documentId" in each for each in receipts) == len(words), receipts[-1]
+
+
+def _many_by_client(server: Served, words: Sequence[str]) -> None:
+    with Client(server.url) as client:
+        receipts = list(client.bulk(_drafts(words)))
+    assert sum(receipt.document_id is not None for receipt in receipts) == len(words), receipts[-1]
 
 
 def _by_mcp(server: Served, words: Sequence[str], first: int) -> None:
@@ -118,7 +161,7 @@ def _by_mcp(server: Served, words: Sequence[str], first: int) -> None:
             send("tools/call", {"name": "rag_context_search", "arguments": {"query": word}})
 
 
-def _by_client(server: Served, words: Sequence[str], _first: int) -> None:
+def _by_client(server: Served, words: Sequence[str]) -> None:
     with Client(server.url) as client:
         for word in words:
             client.index(f"{RETRIES} {word}", content_type="decision", session_id="canaries", source=f"{word}.md")

@@ -80,7 +80,7 @@ class Changes:
         Raises: NotFoundError, InvalidInputError (several have this source, or they are files), ConflictError (it was
         corrected already; names the correction), BackendError (nothing was changed).
         """
-        started = self.now()
+        started, journal = self.now(), self.journal  # before anything is stored
         request = await self._tenants.resolved(request)
         tenant = tenant_of(request)
         if tenant.has_files:
@@ -107,7 +107,7 @@ class Changes:
             revision = replace(revision, action=Action.INDEX, supersedes=()) if is_same else revision
         receipt = await self._index(Submission(document, (old.id,), revision=revision), context.request_id)
         latency_ms = (self.now() - started) / timedelta(milliseconds=1)
-        superseded = [link.place.id for link in await self._chain(receipt.document_id, tenant) if link.place.shelf]
+        superseded = [link.place.id for link in await journal.chain(receipt.document_id, tenant) if link.place.shelf]
         response = index_response(receipt, latency_ms)
         return api.CorrectResponse(**dict(response), superseded=superseded)
 
@@ -115,7 +115,7 @@ class Changes:
     async def history(self, request: api.HistoryRequest) -> api.HistoryResponse:
         """The chain of corrections of a document. Raises: NotFoundError, BackendError."""
         tenant = tenant_of(await self._tenants.resolved(request))
-        chain = await self._chain(request.document_id, tenant)
+        chain = await self.journal.chain(request.document_id, tenant)
         if all(link.place.id != request.document_id for link in chain):
             raise NotFoundError(f"Document {request.document_id} not found")
         return api.HistoryResponse(versions=[_version(link) for link in chain])
@@ -243,9 +243,6 @@ class Changes:
         if self._journal is None:
             raise InvalidInputError(UNSUPPORTED)
         return self._journal
-
-    async def _chain(self, document_id: str, tenant: Tenant) -> list[Link]:
-        return await self.journal.chain(document_id, tenant)
 
     async def _only_one(self, tenant: Tenant, source: str) -> str:
         links = await self.journal.selected(tenant, Selection(source=source), [None], 2)

@@ -143,7 +143,7 @@ class JournalTables(Protocol):
         """Give the document of a number another id or tenant, and its chunks with it."""
         ...
 
-    async def delete(self, document_id: str) -> bool: ...
+    async def delete(self, document_ids: Sequence[str]) -> bool: ...
 
     async def forget_names(self) -> None:
         """Remove the names of tenants that nothing refers to, unless the database does that by itself."""
@@ -304,7 +304,7 @@ async def delete_recorded(tables: JournalTables, document_id: str, cause: journa
         tenant, moves = link.tenant.visible, [journal.Move(link.place, None)]
         await tables.execute(DROP_REASONS, *tenant.names, link.place.content_hash)
         await _note(tables, journal.Change(journal.Action.DELETE, tenant, moves, cause.by, cause.at))
-    is_deleted = await tables.delete(document_id)
+    is_deleted = await tables.delete([document_id])
     if link is not None:
         await _hide_name(tables, link.tenant.visible)
     return is_deleted
@@ -351,8 +351,7 @@ async def _make(tables: JournalTables, change: journal.Change, reasons: list[int
             await _mark_forgotten(tables, move, change)
     moves = await _relocate(tables, change.moves, change.tenant, change)
     gone = [move.before.id for move in moves if move.after is None and move.before is not None]
-    for id_ in gone:
-        await tables.delete(id_)
+    await tables.delete(gone)
     if change.action is journal.Action.PURGE:
         later, _ = await _reasons(tables, change, last)
         await tables.execute("UPDATE {schema}journal SET reason = NULL WHERE seq {among_1}", reasons + later)

@@ -96,8 +96,8 @@ class PostgresJournalTables(PostgresTables):
             difference.terms += sign * sum(part["length"] for part in parts)
             difference.vectors += sign * sum(part["has_vector"] for part in parts)
 
-    async def delete(self, document_id: str) -> bool:
-        return await writer.delete_document(self._connection, self._counted, document_id)
+    async def delete(self, document_ids: Sequence[str]) -> bool:
+        return any([await writer.delete_document(self._connection, self._counted, each) for each in document_ids])
 
     async def forget_names(self) -> None:
         """`IndexState.fold` does, when no writer has read the number of such a tenant."""

@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from functools import cache
 
@@ -42,7 +42,7 @@ def write_document(version: Version, analysed: Sequence[tuple[int, bytes]], conn
     # A new version waits for its vectors; what did not change in it is found by them meanwhile.
     kept = {} if is_new or vectors is not None else _vectors_of(key, connection)
     if not is_new:
-        remove_chunks(key, connection)
+        remove_chunks([key], connection)
     first = _put_chunks(key, chunks, analysed, connection)
     if vectors is not None:
         put_vectors(enumerate(blobs_of(vectors), first), connection)
@@ -90,16 +90,19 @@ def analysed_terms(version: Version) -> Sequence[tuple[int, bytes]]:
     return version.terms or [packed_terms(terms(chunk.searchable)) for chunk in version.chunks]
 
 
-def delete_document(document_id: str, connection: sqlite3.Connection) -> bool:
-    row = connection.execute("SELECT key FROM documents WHERE id = ?", (document_id,)).fetchone()
-    if row is None:
+def delete_documents(document_ids: Collection[str], connection: sqlite3.Connection) -> bool:
+    """Delete documents, each table by one statement; returns whether any was there."""
+    among = "SELECT key FROM documents WHERE id IN (SELECT value FROM json_each(?))"
+    keys = [key for (key,) in connection.execute(among, (json.dumps(list(document_ids)),))]
+    if not keys:
         return False
-    (key,) = row
-    remove_chunks(key, connection)
-    for table in ("document_tags", "contents", "retrievals"):
-        connection.execute(f"DELETE FROM {table} WHERE document = ?", (key,))  # noqa: S608
-    connection.execute("UPDATE documents SET superseded_by = NULL WHERE superseded_by = ?", (key,))
-    connection.execute("DELETE FROM documents WHERE key = ?", (key,))
+    remove_chunks(keys, connection)
+    for change in (
+        *(f"DELETE FROM {table} WHERE document" for table in ("document_tags", "contents", "retrievals")),  # noqa: S608
+        "UPDATE documents SET superseded_by = NULL WHERE superseded_by",
+        "DELETE FROM documents WHERE key",
+    ):
+        connection.execute(f"{change} IN (SELECT value FROM json_each(?))", (json.dumps(keys),))  # noqa: S608
     forget_tenants(connection)
     return True
 
@@ -200,15 +203,16 @@ def next_chunk_key(connection: sqlite3.Connection) -> int:
     )
 
 
-def remove_chunks(key: int, connection: sqlite3.Connection) -> None:
-    """Delete the chunks of the document with this key."""
+def remove_chunks(keys: Sequence[int], connection: sqlite3.Connection) -> None:
+    """Delete the chunks of the documents with these keys.
+
+    For all of them at once: SQLite walks through its journal of the transaction after each statement that has triggers.
+    """
+    of_documents = "document IN (SELECT value FROM json_each(?))"
     # Rows before those that they refer to: foreign keys are checked by each statement.
-    for table in ("vectors", "passages"):
-        connection.execute(
-            f"DELETE FROM {table} WHERE chunk IN (SELECT key FROM chunks WHERE document = ?)",  # noqa: S608
-            (key,),
-        )
-    connection.execute("DELETE FROM chunks WHERE document = ?", (key,))
+    of_chunks = f"chunk IN (SELECT key FROM chunks WHERE {of_documents})"  # noqa: S608
+    for rows in (f"vectors WHERE {of_chunks}", f"passages WHERE {of_chunks}", f"chunks WHERE {of_documents}"):
+        connection.execute(f"DELETE FROM {rows}", (json.dumps(keys),))  # noqa: S608
     forget_old_deletions(connection)
 
 

@@ -83,7 +83,7 @@ class SqliteJournalTables(SqliteTables):
             ids = [id_ for (id_,) in rows]
         else:
             ids = chunk_ids(new_id, [(context, text) for *_, text, context, _terms, _vector in parts])
-        changes.remove_chunks(number, connection)
+        changes.remove_chunks([number], connection)
         first = changes.next_chunk_key(connection)
         new = list(enumerate(zip(ids, parts, strict=True), first))
         connection.executemany(
@@ -96,8 +96,8 @@ class SqliteJournalTables(SqliteTables):
         )
         changes.put_vectors([(chunk, part[14]) for chunk, (_, part) in new if part[14] is not None], connection)
 
-    async def delete(self, document_id: str) -> bool:
-        return changes.delete_document(document_id, self._connection)
+    async def delete(self, document_ids: Sequence[str]) -> bool:
+        return changes.delete_documents(document_ids, self._connection)
 
     async def forget_names(self) -> None:
         changes.forget_tenants(self._connection)
@@ -133,5 +133,5 @@ def write_recorded(
 
 
 def delete_recorded(document_id: str, cause: Cause, connection: sqlite3.Connection) -> bool:
-    """As `changes.delete_document`, with an entry."""
+    """Delete a document, with an entry."""
     return completed(sql_journal.delete_recorded(SqliteJournalTables(connection), document_id, cause))

@@ -159,8 +159,7 @@ class SqliteVectorBackend(SqliteVectors):
 
     @writing
     def discard(self, connection: sqlite3.Connection, document_ids: Collection[str]) -> None:
-        for id_ in document_ids:
-            changes.delete_document(id_, connection)
+        changes.delete_documents(document_ids, connection)
 
     @reading
     def stored_vectors(self, connection: sqlite3.Connection, document_ids: Collection[str]) -> dict[str, StoredVectors]:
