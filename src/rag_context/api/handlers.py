@@ -21,7 +21,6 @@ OnProgress: TypeAlias = Callable[[int, int], Awaitable[None]]
 
 _MARK = "_performed_operation"
 
-
 ClientRoots: TypeAlias = Callable[[], Awaitable[Sequence[str] | None]]
 """Requests from the client the folders that it works in; None if it has no way to say."""
 

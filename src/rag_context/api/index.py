@@ -17,7 +17,6 @@ METADATA_BYTES = 16 * 1024
 KEY_CHARS = 128
 _KEY_PATTERN = r"^[^\u0000]*$"
 
-
 _TEXTS = {
     name: Annotated[wire.Label | None, Field(default=None, description=field.stated)]
     for name, field in TEXT_FIELDS.items()

@@ -20,7 +20,6 @@ CitationKind = Literal["path", "symbol", "commit", "flag", "setting"]
 CitationStatus = Literal["fresh", "moved", "stale", "unverifiable"]
 LegStatus = Literal["ok", "failed", "timeout", "open", "loading", "skipped"]
 
-
 _FILTERS = wire.filter_types({name: field.searched for name, field in FILTERED.items()})
 
 

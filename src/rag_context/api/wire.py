@@ -305,7 +305,6 @@ Score = Annotated[float, pydantic.Field(ge=0, le=1)]
 Count = Annotated[int, pydantic.Field(ge=0)]
 Milliseconds = Annotated[float, pydantic.Field(ge=0)]
 
-
 Project = Annotated[Identifier | None, about("Project of the documents; absent: the agents' own memory")]
 Branch = Annotated[Identifier | None, about("Branch of the project")]
 RootHash = Annotated[PathHash | None, about("First 16 hex digits of the SHA-256 of the repository's root")]
@@ -355,7 +354,6 @@ ReturnedMetadata = Annotated[
         }
     ),
 ]
-
 
 NAME_CHARS = 300
 ID_CHARS = 1024

@@ -22,7 +22,6 @@ KEY_BYTES = 32
 KEY_PREFIX = "rc_"
 NAME_CHARS = 200
 
-
 _SHOWN = (
     "data_dir",
     "server.host",

@@ -21,7 +21,6 @@ FIND_TIMEOUT_S = 2.0
 _URL = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 _KEY = re.compile(r"[!-~]+")
 
-
 CHALLENGE = "x-challenge"
 """Header of a request to `/live` with random hex digits; the announced server answers it with `proof`."""
 

@@ -39,7 +39,6 @@ SEARCH_DEFAULTS = records.RetrievalOptions(
 )
 """`semantic_search` lists documents by relevance and nothing else."""
 
-
 Score = Annotated[float, Field(ge=0.0, le=1.0)]
 Folder = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00]*$")]
 Pattern = Annotated[str, Field(min_length=1, max_length=1000)]

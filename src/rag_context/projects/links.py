@@ -28,7 +28,6 @@ MAX_PATH_CHARS = 4096
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*+:")
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f]")
 
-
 SUFFIXES = (".md", ".markdown", ".mdown", ".mdx", ".rst", ".adoc", ".txt")
 """Suffixes of files that are documents, the most frequent first."""
 

@@ -41,7 +41,6 @@ _HEADERS = (
 )
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
-
 EVENTS_PATH = "/events"
 MAX_WATCHERS = 32
 """Streams at once; each takes a connection and one of the requests that may run."""

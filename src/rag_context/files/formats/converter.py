@@ -25,7 +25,6 @@ SNIFFED_BYTES = 1 << 16
 SNIFFED_ITEMS = 20
 AIDER_FILE = ".aider.chat.history.md"
 
-
 _BY_SUFFIX = {
     ".pdf": exchange.Format.PDF,
     **dict.fromkeys((".docx", ".docm"), exchange.Format.WORD),

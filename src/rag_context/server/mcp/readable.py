@@ -388,7 +388,6 @@ _LINES: Mapping[type, Callable[[Any], Iterable[str]]] = {
     ErrorResponse: _error,
 }
 
-
 _FOR_VALIDATORS = frozenset(
     """additionalProperties propertyNames pattern minLength maxLength minItems maxItems minimum title not contains
     const""".split()  # noqa: SIM905

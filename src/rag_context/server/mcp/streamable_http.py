@@ -37,7 +37,6 @@ _CLIENT = "rag_context.mcp_client"
 _TOOLSETS = "rag_context.mcp_toolsets"
 HEADER = b"mcp-session-id"
 
-
 IDLE_S = 24 * 3600.0
 """A session that was not used for so long is forgotten."""
 

@@ -15,18 +15,7 @@ from bson import ObjectId
 from rag_context.domain.documents import FILTERED, Chunk, Document, wire_name
 from rag_context.domain.search import ChunkRef, Neighbours, Passage
 from rag_context.domain.text import are_similar, terms
-from rag_context.stores.mongodb.document_records import (
-    TIMES,
-    WITHOUT_TEXTS,
-    Entry,
-    chunk_from,
-    chunks_of,
-    ids_of_chunks,
-    passage_of,
-    reference,
-    similarity_bands,
-    span_entry,
-)
+from rag_context.stores.mongodb import document_records
 from rag_context.stores.mongodb.filters import Query, key_of, tenant_of
 from rag_context.stores.mongodb.mongo import Collection, Mongo
 
@@ -41,7 +30,7 @@ TERM_FIELDS = {
     "contentType": 1,
     "thread": 1,
     "speaker": 1,
-    **TIMES,
+    **document_records.TIMES,
     "terms": 1,
     "counts": 1,
     "length": 1,
@@ -59,7 +48,7 @@ _OUTLINE_WITHOUT_CHUNKS = {"contentType": 1, "thread": 1, "tenant": 1, "sequence
 
 _OUTLINE = {**_OUTLINE_WITHOUT_CHUNKS, "chunks.chunkId": 1}
 
-_Message = tuple[str, Entry]
+_Message = tuple[str, document_records.Entry]
 """A chunk's id, and the document that is its message of a conversation."""
 
 _BEFORE, _AFTER = "before", "after"
@@ -73,7 +62,7 @@ class MongoChunkTerms:
     counts: list[int]
     length: int
 
-    def fields(self) -> Entry:
+    def fields(self) -> document_records.Entry:
         """As a record keeps them; `repeated` are the terms that occur more than once."""
         repeated = [term for term, count in zip(self.terms, self.counts, strict=True) if count > 1]
         return {"terms": self.terms, "counts": self.counts, "repeated": repeated, "length": self.length}
@@ -85,7 +74,7 @@ def chunk_terms(chunk: Chunk) -> MongoChunkTerms:
     return MongoChunkTerms(distinct, [counted[term] for term in distinct], counted.total())
 
 
-def records_of(document: Entry, chunks: Sequence[Chunk]) -> Iterator[Entry]:
+def records_of(document: document_records.Entry, chunks: Sequence[Chunk]) -> Iterator[document_records.Entry]:
     """The records of a document's chunks, in order of position; `document` is its own record, with its revision."""
     metadata = document["metadata"]
     filtered = {name: document[name] for name in _FILTERED}
@@ -102,37 +91,37 @@ def records_of(document: Entry, chunks: Sequence[Chunk]) -> Iterator[Entry]:
             "previous": ids[number],
             "next": ids[number + 2],
             "text": chunk.text,
-            **span_entry(chunk),
+            **document_records.span_entry(chunk),
             **chunk_terms(chunk).fields(),
             **filtered,
         }
 
 
 def chunk_of(record: Mapping[str, Any]) -> Chunk:
-    return chunk_from({"_id": record["document"]}, 0, record)
+    return document_records.chunk_from({"_id": record["document"]}, 0, record)
 
 
-def of_document(document_id: object, revision: str | None = None) -> Entry:
+def of_document(document_id: object, revision: str | None = None) -> document_records.Entry:
     """The query for a document's records, in order of their keys: those of one revision, or of all."""
     prefix = f"{document_id}:" if revision is None else f"{document_id}:{revision}:"
     return {"_id": {"$gte": prefix, "$lt": prefix[:-1] + ";"}}  # the character behind the colon
 
 
-async def read_chunks(entry: Entry, chunks: Collection) -> list[Entry]:
+async def read_chunks(entry: document_records.Entry, chunks: Collection) -> list[document_records.Entry]:
     """All records of a document's chunks by position; `entry` holds its `_id` and `revision`."""
     return await chunks.find(of_document(entry["_id"], entry["revision"])).sort("_id").to_list()
 
 
 async def read_current(
-    mongo: Mongo, query: Entry, fields: Mapping[str, int], outline: Mapping[str, int]
-) -> list[tuple[Entry, Entry]]:
+    mongo: Mongo, query: document_records.Entry, fields: Mapping[str, int], outline: Mapping[str, int]
+) -> list[tuple[document_records.Entry, document_records.Entry]]:
     """Records that `query` finds and that their documents name, each with `outline` of its document.
 
     Documents are read after their chunks. One that was replaced in between names chunks that were not read yet,
     so they are read again; leftovers of an interrupted write are never named.
     """
     before: dict[Any, Any] = {}
-    current: list[tuple[Entry, Entry]] = []
+    current: list[tuple[document_records.Entry, document_records.Entry]] = []
     for _ in range(READ_ATTEMPTS):
         records = await mongo.chunks.find(query, fields).to_list()
         # After the chunks: the other way round, a document that is replaced in between would seem to have none.
@@ -150,7 +139,9 @@ async def read_current(
     return current
 
 
-def is_consistent(records: Sequence[Entry], named: Mapping[Any, Any], before: Mapping[Any, Any]) -> bool:
+def is_consistent(
+    records: Sequence[document_records.Entry], named: Mapping[Any, Any], before: Mapping[Any, Any]
+) -> bool:
     """Whether the records that their documents do not name belong to no document that has just been replaced.
 
     `named` is the revision that each document names now, None if it was deleted; `before` at the previous look.
@@ -171,8 +162,8 @@ def with_chunks(chunk_ids: Sequence[str]) -> Query:
 async def read_passages(chunk_ids: Sequence[str], mongo: Mongo) -> dict[str, Passage]:
     query = {"chunkId": {"$in": list(chunk_ids)}}
     found = {
-        record["chunkId"]: passage_of(entry, chunk_of(record))
-        for record, entry in await read_current(mongo, query, TEXT, WITHOUT_TEXTS)
+        record["chunkId"]: document_records.passage_of(entry, chunk_of(record))
+        for record, entry in await read_current(mongo, query, TEXT, document_records.WITHOUT_TEXTS)
     }
     others = [id_ for id_ in chunk_ids if id_ not in found]
     return {**found, **await _other_passages(others, mongo.documents)} if others else found
@@ -184,14 +175,14 @@ async def _other_passages(chunk_ids: Sequence[str], documents: Collection) -> di
     chunks = {"$cond": [{"$isArray": ["$chunks"]}, "$chunks", []]}
     selected = {"$filter": {"input": chunks, "cond": {"$in": ["$$this.chunkId", {"$literal": list(requested)}]}}}
     is_cut = {"$ne": [{"$ifNull": ["$chunks.chunkId", []]}, []]}
-    stages: list[Entry] = [
+    stages: list[document_records.Entry] = [
         {"$match": {**with_chunks(chunk_ids), **OTHER_LAYOUT}},
         {"$set": {"chunks": selected, "content": {"$cond": [is_cut, None, "$content"]}}},
     ]
     return {
-        chunk.id: passage_of(entry, chunk)
+        chunk.id: document_records.passage_of(entry, chunk)
         async for entry in await documents.aggregate(stages)
-        for chunk in chunks_of(entry)
+        for chunk in document_records.chunks_of(entry)
         if chunk.id in requested
     }
 
@@ -204,8 +195,8 @@ async def read_neighbours(chunk_ids: Sequence[str], mongo: Mongo) -> dict[str, N
         id_, position = record["chunkId"], record["position"]
         before, after = record["previous"], record["next"]
         found[id_] = Neighbours(
-            None if before is None else reference(entry, before, position - 1),
-            None if after is None else reference(entry, after, position + 1),
+            None if before is None else document_records.reference(entry, before, position - 1),
+            None if after is None else document_records.reference(entry, after, position + 1),
         )
         if entry.get("thread") is not None and (before is None or after is None):
             ends.append((id_, entry))
@@ -240,7 +231,7 @@ async def _add_other_neighbours(
 
 
 async def read_similar(document: Document, documents: Collection) -> list[str]:
-    bands = similarity_bands(document.similarity_hash)
+    bands = document_records.similarity_bands(document.similarity_hash)
     if not bands:
         return []
     query = {
@@ -257,7 +248,9 @@ async def read_similar(document: Document, documents: Collection) -> list[str]:
     )
 
 
-async def _messages_around(entries: Sequence[Entry], documents: Collection) -> dict[tuple[str, object], Entry]:
+async def _messages_around(
+    entries: Sequence[document_records.Entry], documents: Collection
+) -> dict[tuple[str, object], document_records.Entry]:
     """The nearest messages with chunks before and after each document in its conversation, by one query."""
     pipelines = {(side, entry["_id"]): _nearest(side, entry) for entry in entries for side in (_BEFORE, _AFTER)}
     # One query for all sides of all documents; each part of it is one record off the end of an index range.
@@ -266,7 +259,7 @@ async def _messages_around(entries: Sequence[Entry], documents: Collection) -> d
     return {(entry["side"], entry["of"]): entry async for entry in await documents.aggregate([*first, *united])}
 
 
-def _nearest(side: str, entry: Entry) -> list[Entry]:
+def _nearest(side: str, entry: document_records.Entry) -> list[document_records.Entry]:
     compared, order = ("$lt", -1) if side == _BEFORE else ("$gt", 1)
     conversation = {
         "thread": entry["thread"],
@@ -283,5 +276,8 @@ def _nearest(side: str, entry: Entry) -> list[Entry]:
     ]
 
 
-def _references(entry: Entry) -> list[ChunkRef]:
-    return [reference(entry, id_, position) for position, id_ in enumerate(ids_of_chunks(entry))]
+def _references(entry: document_records.Entry) -> list[ChunkRef]:
+    return [
+        document_records.reference(entry, id_, position)
+        for position, id_ in enumerate(document_records.ids_of_chunks(entry))
+    ]

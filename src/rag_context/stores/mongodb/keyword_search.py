@@ -16,14 +16,7 @@ from pymongo.errors import OperationFailure
 from rag_context.domain.documents import Tenant, microseconds, slices
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
 from rag_context.domain.text import query_terms, terms
-from rag_context.stores.mongodb.chunk_records import (
-    OTHER_LAYOUT,
-    READ_ATTEMPTS,
-    TERM_FIELDS,
-    chunk_terms,
-    is_consistent,
-    with_chunks,
-)
+from rag_context.stores.mongodb import chunk_records
 from rag_context.stores.mongodb.document_records import OURS, Entry, chunks_of, occurred_at, reference
 from rag_context.stores.mongodb.filters import condition, tenant_of
 from rag_context.stores.mongodb.index_state import MongoIndexState, TenantTotals
@@ -123,8 +116,10 @@ class MongoTexts:
             records = await self._find({"chunkId": {"$in": list(chunk_of)}, "tenant": tenant_of(tenant)})
             rows = {record["chunkId"]: _row(record, question) for record in records}
             if others := [id_ for id_ in chunk_of if id_ not in rows]:
-                of_tenant = {**OTHER_LAYOUT, "tenant": tenant_of(tenant)}
-                found = self._mongo.documents.find({**with_chunks(others), **of_tenant}).max_time_ms(SEARCH_MS)
+                of_tenant = {**chunk_records.OTHER_LAYOUT, "tenant": tenant_of(tenant)}
+                found = self._mongo.documents.find({**chunk_records.with_chunks(others), **of_tenant}).max_time_ms(
+                    SEARCH_MS
+                )
                 rows |= {row.chunk.id: row async for entry in found for row in _rows_of_other(entry, question)}
         found_rows = [rows[id_] for id_ in chunk_of if id_ in rows]
         return {
@@ -172,10 +167,10 @@ class MongoTexts:
         """The best `limit` chunks that their documents name; read again if a document was just replaced."""
         before: Mapping[str, object] = {}
         hits: list[KeywordHit] = []
-        for _ in range(READ_ATTEMPTS):
+        for _ in range(chunk_records.READ_ATTEMPTS):
             rows = await self._candidates(question, limit, where)
             hits, named, records = await self._named(question, rows, limit)
-            if is_consistent(records, named, before):
+            if chunk_records.is_consistent(records, named, before):
                 break
             before = named
         return hits
@@ -238,7 +233,9 @@ class MongoTexts:
         return [record for part in found for record in part], False
 
     async def _find(self, match: Entry, shortest: int | None = None) -> list[Entry]:
-        cursor = self._mongo.chunks.find(match, TERM_FIELDS).max_time_ms(SEARCH_MS).batch_size(self._budget)
+        cursor = (
+            self._mongo.chunks.find(match, chunk_records.TERM_FIELDS).max_time_ms(SEARCH_MS).batch_size(self._budget)
+        )
         if shortest is not None:
             cursor = cursor.sort("length").limit(shortest)
         return await cursor.to_list()
@@ -252,7 +249,7 @@ class MongoTexts:
         if not search:
             return []
         theirs = {} if self._state.finds_others else OURS
-        match = {"$text": {"$search": search}, **condition(where), **OTHER_LAYOUT, **theirs}
+        match = {"$text": {"$search": search}, **condition(where), **chunk_records.OTHER_LAYOUT, **theirs}
         order = {"$sort": {"score": {"$meta": "textScore"}}}
         stages: list[Entry] = [{"$match": match}, order, {"$limit": TEXT_CANDIDATES}]
         try:
@@ -323,7 +320,7 @@ def _row(record: Entry, question: _Question) -> _Row:
 def _rows_of_other(entry: Entry, question: _Question) -> Iterator[_Row]:
     """One row for each chunk of a document that holds its chunks itself."""
     for chunk in chunks_of(entry):
-        words = chunk_terms(chunk)
+        words = chunk_records.chunk_terms(chunk)
         count_of = dict(zip(words.terms, words.counts, strict=True))
         counts = [float(count_of.get(term, 0)) for term in question.terms]
         found = replace(reference(entry, chunk.id, chunk.position), occurred_us=microseconds(chunk.occurred_at))

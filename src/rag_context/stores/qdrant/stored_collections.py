@@ -27,16 +27,7 @@ from rag_context.domain.vectors import Matrix, Vector
 from rag_context.domain.where import matches, value_at
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Collection, Entry, EntryHit
-from rag_context.stores.engines import (
-    FLOAT_CHARS,
-    check_dimension,
-    collection_from,
-    engine_name,
-    operations,
-    read_fields,
-    recorded,
-    unknown_collection,
-)
+from rag_context.stores import engines
 from rag_context.stores.qdrant.qdrant_api import ORDERING, QdrantConnection, nearest, vector_of
 from rag_context.stores.qdrant.qdrant_errors import COMPONENT, NoCollectionError, NoPointError
 from rag_context.stores.tokens import (
@@ -121,12 +112,12 @@ class CollectionRegistry:
     async def require(self, name: str) -> CollectionRecord:
         record = await self.record(name)
         if record is None:
-            raise unknown_collection(name)
+            raise engines.unknown_collection(name)
         return record
 
     async def add(self, collection: Collection) -> None:
-        storage = f"{engine_name(self._prefix, collection.name)}.{uuid4().hex}"
-        record = {**recorded(collection), _METADATA: _texts(collection.metadata), _STORAGE: storage}
+        storage = f"{engines.engine_name(self._prefix, collection.name)}.{uuid4().hex}"
+        record = {**engines.recorded(collection), _METADATA: _texts(collection.metadata), _STORAGE: storage}
         kept = {key: value for key, value in record.items() if value is not None}
         point = models.PointStruct(id=point_id(collection.name), vector=[1.0], payload=kept)
         try:
@@ -152,7 +143,7 @@ class CollectionRegistry:
 
     async def storages(self, name: str) -> list[str]:
         """The names of all present and former storages of a collection's documents in Qdrant."""
-        begins = engine_name(self._prefix, name)
+        begins = engines.engine_name(self._prefix, name)
         names = await self._names()
         return [name for name in names if name.startswith(begins) and _ONCE.fullmatch(name, len(begins))]
 
@@ -181,14 +172,14 @@ class CollectionRegistry:
         try:
             await self._connection.update(call)
         except (NoCollectionError, NoPointError) as error:
-            raise unknown_collection(name) from error
+            raise engines.unknown_collection(name) from error
 
 
 def _record(payload: Mapping[str, Any] | None) -> CollectionRecord:
     payload = payload or {}
     try:
         metadata = {key: json.loads(text) for key, text in payload[_METADATA].items()}
-        return CollectionRecord(collection_from({**payload, _METADATA: metadata}), payload[_STORAGE])
+        return CollectionRecord(engines.collection_from({**payload, _METADATA: metadata}), payload[_STORAGE])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BackendDataError(COMPONENT, "A record in Qdrant's registry of collections cannot be read.") from error
 
@@ -220,7 +211,7 @@ def points_of(entries: Sequence[Entry], vectors: Matrix) -> list[models.PointStr
 def size_of(point: models.PointStruct) -> int:
     """An upper estimate of the bytes of a point in a request."""
     vector = point.vector if isinstance(point.vector, list) else []
-    return len(vector) * FLOAT_CHARS + len(json.dumps(point.payload))
+    return len(vector) * engines.FLOAT_CHARS + len(json.dumps(point.payload))
 
 
 def entry_of(payload: Payload | None) -> Entry:
@@ -304,7 +295,7 @@ class CollectionStorage:
 
     def check(self, dimension: int) -> None:
         """Check that vectors are of its dimension. Raises: InvalidInputError (they are of another)."""
-        check_dimension(self._name, self._dimension, dimension)
+        engines.check_dimension(self._name, self._dimension, dimension)
 
     async def bind(self, dimension: int) -> None:
         """Create the storage for vectors of this dimension, if it is missing. Raises: InvalidInputError."""
@@ -314,7 +305,7 @@ class CollectionStorage:
 
     async def upsert(self, points: Sequence[models.PointStruct], dimension: int) -> None:
         """Store points, as few operations as their size allows."""
-        for operation in operations(points, size_of):
+        for operation in engines.operations(points, size_of):
             try:
                 await self._connection.upsert(operation)
             except NoCollectionError:
@@ -477,7 +468,7 @@ class ForeignCollection:
     async def search(self, vector: Vector, limit: int, where: Clause) -> list[EntryHit]:
         """The entries nearest to a vector by cosine, of those that the server finds nearest by its own measure."""
         vectors = await self._vectors()
-        check_dimension(self._name, vectors.size, len(vector))
+        engines.check_dimension(self._name, vectors.size, len(vector))
         # A filter is checked here, document by document: more are requested until enough of them pass.
         count = limit if where == EVERYTHING else 4 * limit
         while vectors.size is not None and limit > 0:
@@ -530,7 +521,7 @@ def _point_id(id_: str) -> int | str | None:
 
 
 def _entry(record: models.Record | models.ScoredPoint) -> Entry:
-    text, metadata = read_fields(record.payload or {})
+    text, metadata = engines.read_fields(record.payload or {})
     return Entry(str(record.id), text, metadata)
 
 
