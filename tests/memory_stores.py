@@ -10,16 +10,13 @@ import numpy as np
 
 from rag_context.domain import reports, text
 from rag_context.domain.documents import (
-    DAY_US,
     FILTERED,
     Chunk,
     Counts,
     Cursor,
     Document,
-    DocumentGroup,
     Listing,
     Missing,
-    Origin,
     Retrievals,
     Stored,
     Tenant,
@@ -27,6 +24,7 @@ from rag_context.domain.documents import (
     microseconds,
     origins_of,
 )
+from rag_context.domain.field_counts import DAY_US, DocumentGroup, FieldCounts
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.ports.writing import Version, require_model, written_in_turn
@@ -146,19 +144,18 @@ class MemoryStore:
             found = [listing for listing in found if (-listing.timestamp.timestamp(), listing.id) > behind]
         return found[:limit]
 
-    async def groups(self, where: Filter) -> list[DocumentGroup]:
-        found = [entry.document for entry in self._entries.values() if _passes(entry.document, where)]
-        return [
+    async def field_counts(self, where: Filter, most: int) -> FieldCounts:
+        entries = [entry for entry in self._entries.values() if _passes(entry.document, where)]
+        groups = [
             DocumentGroup(
                 each.content_type, each.metadata.agent, each.session_id, each.metadata.tags, at // DAY_US, 1, at
             )
-            for each in found
+            for each in [entry.document for entry in entries]
             for at in [microseconds(each.occurred_at)]
         ]
 
-    async def origins(self, where: Filter) -> dict[Origin, int]:
-        entries = [entry for entry in self._entries.values() if _passes(entry.document, where)]
-        return origins_of((chunk.origin, 1) for entry in entries for chunk in entry.chunks)
+        origins = origins_of((chunk.origin, 1) for entry in entries for chunk in entry.chunks)
+        return FieldCounts.of(groups, origins, most)
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
         ids = sorted(id_ for id_ in self._entries if id_ > after)[:limit]

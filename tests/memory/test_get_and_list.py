@@ -200,15 +200,15 @@ async def test_a_list_counts_all_that_pass_its_filter(harness: ServiceHarness) -
     assert narrowed.facets.content_types == {"chat": 1}
 
 
-async def test_few_documents_are_counted_again_at_once(harness: ServiceHarness) -> None:
+async def test_what_is_counted_quickly_is_counted_again_at_once(harness: ServiceHarness) -> None:
     await harness.index("One.", source="one")
     assert [each.total for each in [(await listing(harness, facets=True)).facets] if each] == [1]
     await harness.index("Two.", source="two")
     assert [each.total for each in [(await listing(harness, facets=True)).facets] if each] == [2]
 
 
-async def test_many_documents_are_counted_again_behind_the_answer(harness: ServiceHarness) -> None:
-    counts = FacetCounts(harness.store, at_once=1)
+async def test_what_takes_long_is_counted_again_behind_the_answer(harness: ServiceHarness) -> None:
+    counts = FacetCounts(harness.store, at_once=(1, 0.0))
     await harness.index("One.", source="one")
     await harness.index("Two.", source="two")
     assert (await counts.of(Filter())).total == 2
@@ -216,9 +216,9 @@ async def test_many_documents_are_counted_again_behind_the_answer(harness: Servi
     assert [(await counts.of(Filter())).total for _ in range(2)] == [2, 3]
 
 
-async def test_counts_of_many_documents_are_as_old_as_they_may_be(harness: ServiceHarness) -> None:
+async def test_counts_that_take_long_are_as_old_as_they_may_be(harness: ServiceHarness) -> None:
     clock = FrozenClock()
-    counts = FacetCounts(harness.store, at_once=1, clock=clock)
+    counts = FacetCounts(harness.store, at_once=(1, 0.0), clock=clock)
     await harness.index("One.", source="one")
     await harness.index("Two.", source="two")
     assert (await counts.of(Filter(), age_s=60.0)).total == 2

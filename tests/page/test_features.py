@@ -131,6 +131,15 @@ def test_facets_count_and_narrow(wide: Tab, memory: Memory) -> None:
     expect(page).to_have_url(re.compile("since=20"))
     filters.get_by_role("link", name="Clear all filters").click()
     expect(page.get_by_role("article").nth(1)).to_be_visible()
+    with page.expect_request("**/tools/rag_context_search") as sent:
+        filters.get_by_role("link", name=re.compile("^(or )?agents")).click()
+    assert (sent.value.post_data_json or {})["minTrust"] == "agent"
+    expect(page.get_by_role("article").first).to_contain_text(re.compile("words of (you|agents)"))
+    with page.expect_request("**/tools/rag_context_search") as sent:
+        filters.get_by_role("link", name=re.compile("^reviewer")).click()
+    assert (sent.value.post_data_json or {})["agents"] == ["reviewer"]
+    filters.get_by_role("link", name=re.compile("^(or )?agents")).click()
+    expect(page).not_to_have_url(re.compile("minTrust"))
 
 
 def test_standing_instructions_stand_below_the_results(wide: Tab, memory: Memory) -> None:
@@ -141,7 +150,7 @@ def test_standing_instructions_stand_below_the_results(wide: Tab, memory: Memory
     listed = page.get_by_role("region", name="Standing instructions")
     expect(listed).to_contain_text(order)
     listed.get_by_role("link", name="months").click()
-    expect(page.get_by_role("heading", level=1, name=order)).to_be_visible()
+    expect(page.get_by_role("heading", level=1, name="Always name the months")).to_be_visible()
 
 
 def test_an_empty_or_rejected_search_says_why(wide: Tab) -> None:
@@ -159,7 +168,8 @@ def test_a_session_is_read_as_a_chat(wide: Tab, memory: Memory) -> None:
     expect(page.locator(".line > li").filter(has_text="codex").first).to_contain_text("Conversations")
     page = wide.open("search?query=ferry+gateway+port&sessionId=ferry-talk")
     page.get_by_role("link", name="Read in its session").first.click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("ferry-talk")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Which port does the")
+    expect(page.get_by_text("Session ferry-talk")).to_be_visible()
     bubbles = page.locator(".bubble")
     expect(bubbles).to_have_count(3)
     expect(bubbles.first).to_contain_text("You")
@@ -172,6 +182,22 @@ def test_a_session_is_read_as_a_chat(wide: Tab, memory: Memory) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("Sessions")
     page.get_by_role("button", name="Undo").click()
     wait_until(lambda: len(memory.server.tool("list", {"sessionId": "ferry-talk"}).json()["documents"]) == 1)
+
+
+def test_the_page_of_the_api_describes_and_tries_each_operation(browser: Browser, memory: Memory) -> None:
+    with tab(browser, memory.server.url, size=NARROW) as opened:
+        page = opened.page
+        page.goto(f"{memory.server.url}/docs")
+        expect(page.get_by_role("heading", level=1)).to_contain_text("rag-context")
+        assert not opened.overflows()
+        described = page.locator("#rag_context_search")
+        described.locator("summary").click()
+        expect(described.get_by_role("row").filter(has_text="minTrust").first).to_contain_text("owner")
+        assert not opened.overflows()
+        described.get_by_label("Body").fill('{"query": "how often is a failed payment retried"}')
+        described.get_by_role("button", name="Send").click()
+        expect(described.locator("output strong")).to_have_text("200")
+        expect(described.locator("output pre")).to_contain_text("We retry a failed payment three times")
 
 
 def test_documents_are_listed_and_read(wide: Tab, memory: Memory) -> None:

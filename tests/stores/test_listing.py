@@ -1,5 +1,6 @@
 """What every document store lists: documents newest first, all of them by id, and what a vector store shows itself."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,11 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rag_context.domain.documents import (
-    DAY_US,
     DEFAULT_TENANT,
     Cursor,
     Document,
-    DocumentGroup,
     Listing,
     Metadata,
     Missing,
@@ -25,6 +24,7 @@ from rag_context.domain.documents import (
     Tenant,
     microseconds,
 )
+from rag_context.domain.field_counts import DAY_US, SessionCount
 from rag_context.domain.search import Filter
 from rag_context.ports.writing import Version
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, minutes, put, unit_vectors
@@ -95,11 +95,18 @@ async def test_documents_are_counted_by_what_they_have_in_common(store: Stores) 
         await put(store, document(str(number), occurred_at=NOON + minutes(number), **fields))
     await put(store, document("early", occurred_at=datetime(1969, 12, 31, 23, tzinfo=UTC)))
     await put(store, document("other", tenant=Tenant("shop", "main", "0" * 16), **fields))
-    day = microseconds(NOON) // DAY_US
-    groups = {each.day: each for each in await store.documents.groups(EVERYTHING)}
-    assert groups[day] == DocumentGroup("decision", "opus", "s", ("b", "a"), day, 3, microseconds(NOON + minutes(2)))
-    assert (groups[-1].agent, groups[-1].tags, groups[-1].count) == (None, (), 1)
-    assert [each.count for each in await store.documents.groups(Filter(tags=("a",), since=NOON + minutes(1)))] == [2]
+    await put(store, document("gone", **fields))
+    await store.documents.delete(document("gone", **fields).id)
+    counts = await store.documents.field_counts(EVERYTHING, 10)
+    assert (counts.content_types, counts.agents) == ({"decision": 3, "documentation": 1}, {"opus": 3})
+    assert (counts.tags, counts.days) == ({"a": 3, "b": 3}, {microseconds(NOON) // DAY_US: 3, -1: 1})
+    last = microseconds(NOON + minutes(2))
+    first = SessionCount("s", 3, last, {"opus"}, {"decision"}, {"a", "b"})
+    assert (counts.sessions, counts.latest[0]) == (2, first)
+    assert (await store.documents.field_counts(EVERYTHING, 1)).latest == [first]
+    narrowed = await store.documents.field_counts(Filter(tags=("a",), since=NOON + minutes(1)), 10)
+    assert (narrowed.content_types, narrowed.sessions) == ({"decision": 2}, 1)
+    assert (await store.documents.field_counts(Filter(tags=("none",)), 10)).latest == []
 
 
 @pytest.mark.parametrize("store_name", ["sqlite", "postgres", MONGODB], indirect=True)
@@ -109,10 +116,14 @@ async def test_passages_are_counted_by_whose_words_they_are(store: Stores) -> No
     await store.documents.write(Version(mixed, said, unit_vectors(2)))
     await put(store, document("page", origin=Origin.WEB))
     await put(store, document("other", tenant=Tenant("shop", "main", "0" * 16)))
-    every = {Origin.OWNER: 1, Origin.AGENT: 1, Origin.WEB: 1}
-    assert await store.documents.origins(EVERYTHING) == every
-    assert await store.documents.origins(Filter(session_id="s-1")) == {Origin.OWNER: 1, Origin.AGENT: 1}
-    assert await store.documents.origins(Filter(session_id="unknown")) == {}
+    for where, expected in (
+        (EVERYTHING, {Origin.OWNER: 1, Origin.AGENT: 1, Origin.WEB: 1}),
+        (Filter(session_id="s-1"), {Origin.OWNER: 1, Origin.AGENT: 1}),
+        (Filter(session_id="unknown"), {}),
+        # Which documents pass is a matter of their own origin, as in a listing.
+        (Filter(origins=(Origin.OWNER, Origin.AGENT)), {Origin.OWNER: 1, Origin.AGENT: 1}),
+    ):
+        assert (await store.documents.field_counts(where, 10)).origins == expected
 
 
 async def test_the_tenants_are_those_of_whom_there_are_documents(store: Stores) -> None:
@@ -172,6 +183,16 @@ async def test_pages_put_together_are_all_that_a_filter_lets_through(
     passing = [each for each in documents if passes(each, where)]
     passing.sort(key=lambda each: (-each.timestamp.timestamp(), each.id))
     assert listed == [each.id for each in passing]
+    counts, agents = await store.documents.field_counts(where, 1), [each.metadata.agent for each in passing]
+    assert counts.content_types == Counter(each.content_type for each in passing)
+    assert (counts.agents, counts.tags) == (
+        Counter(filter(None, agents)),
+        Counter(tag for each in passing for tag in each.metadata.tags),
+    )
+    last = {each.session_id: each for each in sorted(passing, key=lambda each: each.occurred_at)}
+    latest = sorted(last.values(), key=lambda each: (-microseconds(each.occurred_at), each.session_id))
+    assert counts.sessions == len(last)
+    assert [each.session_id for each in counts.latest] == [each.session_id for each in latest[:1]]
 
 
 async def test_an_inventory_has_every_document_of_every_tenant_once(store: Stores) -> None:

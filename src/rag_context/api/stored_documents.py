@@ -135,7 +135,7 @@ class ListResponse(wire.WireResponse):
     documents: Annotated[list[ListedDocument], about("Newest first")]
     next_cursor: Annotated[str | None, about("Cursor of the next page; absent on the last page")] = None
     facets: Annotated[
-        Facets | None, about("Counts; only if asked for, and of more than 5000 documents up to one change behind")
+        Facets | None, about("Counts; only if asked for, and of many that take more than .1 s up to one change behind")
     ] = None
     warning: Annotated[
         str | None, about("Which values of the filter no document has, with near ones; only if none passes")

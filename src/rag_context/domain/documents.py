@@ -332,22 +332,6 @@ class Retrievals:
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentGroup:
-    """How many documents of a tenant agree in all of this. `day` counts from 1970, `last_us` is in microseconds."""
-
-    content_type: str
-    agent: str | None
-    session_id: str
-    tags: tuple[str, ...]
-    day: int
-    count: int
-    last_us: int
-
-
-DAY_US = 86_400_000_000
-
-
-@dataclass(frozen=True, slots=True)
 class Listing(Described):
     """A document without its content, as lists show it; `indexed` once its vectors are there."""
 

@@ -24,18 +24,8 @@ from rag_context.api.operations.memory import FORGET
 from rag_context.api.wire import WireResponse
 from rag_context.collections.provider_connections import CollectionRef
 from rag_context.domain.callers import Bounds, cached_apart
-from rag_context.domain.documents import (
-    Cursor,
-    Document,
-    DocumentGroup,
-    Listing,
-    Missing,
-    Origin,
-    Shelf,
-    Stored,
-    Tenant,
-    TenantState,
-)
+from rag_context.domain.documents import Cursor, Document, Listing, Missing, Shelf, Stored, Tenant, TenantState
+from rag_context.domain.field_counts import FieldCounts
 from rag_context.domain.journal import Cause, Change, Entry, Link, Selection
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, VectorHit
 from rag_context.domain.text import inverse_document_frequency, query_terms
@@ -110,13 +100,9 @@ class _Documents:
         narrowed = self._bounds.narrowed(where)
         return [] if narrowed is None else await self._inner.listing(narrowed, limit=limit, after=after)
 
-    async def groups(self, where: Filter) -> list[DocumentGroup]:
+    async def field_counts(self, where: Filter, most: int) -> FieldCounts:
         narrowed = self._bounds.narrowed(where)
-        return [] if narrowed is None else await self._inner.groups(narrowed)
-
-    async def origins(self, where: Filter) -> dict[Origin, int]:
-        narrowed = self._bounds.narrowed(where)
-        return {} if narrowed is None else await self._inner.origins(narrowed)
+        return FieldCounts({}) if narrowed is None else await self._inner.field_counts(narrowed, most)
 
     async def missing_vectors(self, where: Filter) -> Missing:
         narrowed = self._bounds.narrowed(where)

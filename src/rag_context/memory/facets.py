@@ -1,14 +1,13 @@
 """Counts of documents by kind, agent, session, tag and day, and of passages by origin; and what a filter missed.
 
-They are kept: counting 100 000 documents takes most of a second. Documents that changed since are counted again behind
-the answer: it is at most one answer behind.
+They are kept, because some stores read a row of each document for them: 100 000 take such a store most of a second.
+What changed since is then counted behind the answer, which is at most one answer behind.
 """
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any
@@ -16,7 +15,8 @@ from typing import Any
 from cachetools import LRUCache
 
 from rag_context.api.stored_documents import MOST_DAYS, MOST_VALUES, Facets, SessionCount
-from rag_context.domain.documents import EPOCH, DocumentGroup, Listing, Origin, TenantState, moment
+from rag_context.domain.documents import EPOCH, Listing, Origin, TenantState, moment
+from rag_context.domain.field_counts import FieldCounts
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendError
 from rag_context.ports.reading import DocumentStore
@@ -25,26 +25,27 @@ from rag_context.resilience.deadline import Deadline
 KEPT = 64
 """Filters whose counts are kept."""
 
-AT_ONCE_DOCUMENTS = 5_000
-"""So many documents are counted in a few milliseconds: the answer waits for them, and is never behind."""
+AT_ONCE = (5_000, 0.1)
+"""So few documents, and those that took no more seconds, are counted again before the answer: it is never behind."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Counting:
     state: TenantState
     began: float
     task: "asyncio.Task[Facets]"
-
-    @property
-    def has_failed(self) -> bool:
-        return self.task.done() and (self.task.cancelled() or self.task.exception() is not None)
+    took_s: float = 0.0
+    """Known once it is done."""
 
 
 class FacetCounts:
     """The counts of the latest filters."""
 
     def __init__(
-        self, documents: DocumentStore, at_once: int = AT_ONCE_DOCUMENTS, clock: Callable[[], float] = time.monotonic
+        self,
+        documents: DocumentStore,
+        at_once: tuple[int, float] = AT_ONCE,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._documents = documents
         self._at_once = at_once
@@ -52,84 +53,60 @@ class FacetCounts:
         self._counts: LRUCache[Filter, _Counting] = LRUCache(KEPT)
 
     async def of(self, where: Filter, *, age_s: float = 0.0) -> Facets:
-        """The counts of what a filter lets through; of many documents they may be `age_s` seconds old.
+        """The counts of what a filter lets through; those that take long may be `age_s` seconds old.
 
         Raises: BackendError.
         """
         state = await self._documents.tenant_state(where.tenant)
         known = self._counts.get(where)
-        if known is None or known.has_failed:
-            return await asyncio.shield(self._begin(where, state))
-        is_large, now = state.documents > self._at_once, self._clock()
-        # Of many, one count at a time: calls that come every second would begin the next before the last has ended.
-        if known.state == state or (is_large and (not known.task.done() or now - known.began < age_s)):
-            return await asyncio.shield(known.task)
-        counting = self._begin(where, state)
-        return await asyncio.shield(known.task if is_large else counting)
+        if known is None or (known.task.done() and (known.task.cancelled() or known.task.exception() is not None)):
+            return await asyncio.shield(self._begin(where, state).task)
+        # One count at a time: calls that come every second would begin the next before the last has ended.
+        facets = await asyncio.shield(known.task)
+        few, briefly_s = self._at_once
+        is_slow = state.documents > few and known.took_s > briefly_s
+        if known.state == state or (is_slow and self._clock() - known.began < age_s):
+            return facets
+        latest = self._counts.get(where)
+        counting = self._begin(where, state) if latest is None or latest is known else latest
+        return facets if is_slow else await asyncio.shield(counting.task)
 
-    def _begin(self, where: Filter, state: TenantState) -> "asyncio.Task[Facets]":
-        counting = asyncio.create_task(self._count(where), name="count documents")
-        self._counts[where] = _Counting(state, self._clock(), counting)
+    def _begin(self, where: Filter, state: TenantState) -> _Counting:
+        async def count() -> Facets:
+            began = time.perf_counter()
+            counts = await self._documents.field_counts(where, MOST_VALUES)
+            counting.took_s = time.perf_counter() - began
+            return _shown(counts)
+
+        counting = _Counting(state, self._clock(), asyncio.create_task(count(), name="count documents"))
+        self._counts[where] = counting
         return counting
 
-    async def _count(self, where: Filter) -> Facets:
-        groups, origins = await self._documents.groups(where), await self._documents.origins(where)
-        return counted_facets(groups, origins)
 
-
-@dataclass(slots=True)
-class _Session:
-    count: int = 0
-    last_us: int = 0
-    agents: set[str] = field(default_factory=set)
-    content_types: set[str] = field(default_factory=set)
-    tags: set[str] = field(default_factory=set)
-
-
-def counted_facets(groups: Iterable[DocumentGroup], origins: Mapping[Origin, int]) -> Facets:
-    kinds: Counter[str] = Counter()
-    agents: Counter[str] = Counter()
-    tags: Counter[str] = Counter()
-    days: Counter[int] = Counter()
-    sessions: dict[str, _Session] = {}
-    for group in groups:
-        session = sessions.setdefault(group.session_id, _Session())
-        session.count += group.count
-        session.last_us = max(session.last_us, group.last_us)
-        session.content_types.add(group.content_type)
-        session.tags.update(group.tags)
-        kinds[group.content_type] += group.count
-        days[group.day] += group.count
-        if group.agent:
-            agents[group.agent] += group.count
-            session.agents.add(group.agent)
-        for tag in group.tags:
-            tags[tag] += group.count
-    latest = sorted(sessions.items(), key=lambda item: (-item[1].last_us, item[0]))
+def _shown(counts: FieldCounts) -> Facets:
     return Facets(
-        total=kinds.total(),
-        content_types=dict(kinds.most_common(MOST_VALUES)),
-        agents=dict(agents.most_common(MOST_VALUES)),
-        tags=dict(tags.most_common(MOST_VALUES)),
-        origins={origin.value: origins[origin] for origin in Origin if origin in origins},
-        days={_day(day): days[day] for day in sorted(days, reverse=True)[:MOST_DAYS]},
-        session_count=len(sessions),
+        total=counts.content_types.total(),
+        content_types=dict(counts.content_types.most_common(MOST_VALUES)),
+        agents=dict(counts.agents.most_common(MOST_VALUES)),
+        tags=dict(counts.tags.most_common(MOST_VALUES)),
+        origins={origin.value: counts.origins[origin] for origin in Origin if origin in counts.origins},
+        days={
+            (EPOCH + timedelta(days=day)).date().isoformat(): counts.days[day]
+            for day in sorted(counts.days, reverse=True)[:MOST_DAYS]
+        },
+        session_count=counts.sessions,
         sessions=[
             SessionCount(
-                session_id=name,
+                session_id=session.session_id,
                 count=session.count,
                 last=moment(session.last_us),
                 agents=sorted(session.agents),
                 content_types=sorted(session.content_types),
                 tags=sorted(session.tags),
             )
-            for name, session in latest[:MOST_VALUES]
+            for session in counts.latest
         ],
     )
-
-
-def _day(day: int) -> str:
-    return (EPOCH + timedelta(days=day)).date().isoformat()
 
 
 NEWEST = 1_000

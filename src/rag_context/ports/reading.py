@@ -10,15 +10,14 @@ from rag_context.domain.documents import (
     Counts,
     Cursor,
     Document,
-    DocumentGroup,
     Listing,
     Missing,
-    Origin,
     Retrievals,
     Stored,
     Tenant,
     TenantState,
 )
+from rag_context.domain.field_counts import FieldCounts
 from rag_context.domain.reports import ErrorRecord, Periods, SearchRecord, SearchSummary
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Vector
@@ -105,11 +104,8 @@ class DocumentStore(Protocol):
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
         """The documents that a filter lets through, newest first, then by id; those after the cursor `after`."""
 
-    async def groups(self, where: Filter) -> list[DocumentGroup]:
-        """The documents that a filter lets through, counted; reads a row of each, and may take a second."""
-
-    async def origins(self, where: Filter) -> dict[Origin, int]:
-        """Whose words the passages of these documents are, counted; as slow as `groups`."""
+    async def field_counts(self, where: Filter, most: int) -> FieldCounts:
+        """The documents that a filter lets through, and the `most` latest sessions; may read a row of each."""
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
         """All documents of all tenants by ascending id, those after the id `after` ("" for the first)."""

@@ -11,12 +11,10 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from rag_context.domain.documents import (
-    DAY_US,
     TEXT_FIELDS,
     Chunk,
     Cursor,
     Document,
-    DocumentGroup,
     Listing,
     Metadata,
     Origin,
@@ -30,6 +28,7 @@ from rag_context.domain.documents import (
     packed_times,
     unpacked_times,
 )
+from rag_context.domain.field_counts import DAY_US, DocumentGroup, FieldCounts
 from rag_context.domain.reports import Period, Periods
 from rag_context.domain.search import Filter, Passage
 from rag_context.domain.text import are_similar, signed, unsigned
@@ -247,6 +246,10 @@ async def _read_origins(tables: DocumentTables, where: Filter) -> dict[Origin, i
     return origins_of(await tables.fetch(statement, *parameters.values))
 
 
+async def _read_field_counts(tables: DocumentTables, where: Filter, most: int) -> FieldCounts:
+    return FieldCounts.of(await _read_groups(tables, where), await _read_origins(tables, where), most)
+
+
 async def _read_content_hashes(tables: DocumentTables, document_ids: Sequence[str]) -> dict[str, str]:
     statement = "SELECT id, content_hash FROM {schema}documents WHERE id {among_1}"
     return dict(await tables.fetch(statement, list(document_ids)))
@@ -281,8 +284,7 @@ class SqlDocuments:
     matching = _reads(_read_matching)
     similar = _reads(_read_similar)
     listing = _reads(_read_listing)
-    groups = _reads(_read_groups)
-    origins = _reads(_read_origins)
+    field_counts = _reads(_read_field_counts)
     content_hashes = _reads(_read_content_hashes)
     tenants = _reads(_read_tenants)
     retrievals = _reads(_read_retrievals)

@@ -1,7 +1,7 @@
 // Calls to the server. The API key, where one is needed, is kept in this module's memory; in the storage of the tab's
 // session too where its owner ticks the box.
 
-import { h, note } from "./dom.js";
+import { bar, h, note } from "./dom.js";
 
 const STORED = "rag-context-key";
 let apiKey = sessionStorage.getItem(STORED) ?? "";
@@ -27,7 +27,7 @@ export function forgetKey() {
   document.dispatchEvent(new Event("key"));
 }
 
-export async function request(path, { body, signal, raw = false, stream = false } = {}) {
+export async function request(path, { body, signal, stream = false } = {}) {
   for (;;) {
     const used = apiKey;
     const headers = used ? { Authorization: `Bearer ${used}` } : {};
@@ -35,7 +35,7 @@ export async function request(path, { body, signal, raw = false, stream = false 
     const options = { method: body === undefined ? "GET" : "POST", headers, signal, cache: "no-store", credentials: "omit" };
     if (body !== undefined) options.body = JSON.stringify(body);
     const response = await reach(path, options);
-    if (response.ok) return stream ? response : raw ? response.text() : response.json();
+    if (response.ok) return stream ? response : response.json();
     const error = await failure(response);
     if (error.status !== 401) throw error;
     if (apiKey === used) await askForKey(used === "" ? "" : "This key is not valid.");
@@ -70,6 +70,8 @@ export const tool = (name, fields = {}, options = {}) => {
   return request(`/tools/${name}`, { ...options, body: Object.fromEntries(given) });
 };
 
+export const memory = (name, fields, options) => tool(`rag_context_${name}`, fields, options);
+
 // One dialog for all calls that wait for a key.
 function askForKey(problem) {
   asking ??= openDialog(problem).finally(() => { asking = null; });
@@ -86,7 +88,7 @@ function openDialog(problem) {
         h("p", { class: "hint", id: "api-key-hint" }, "It stays in the memory of this tab. A new key is made with ", h("code", {}, "rag-context key NAME"), "."),
         h("p", { class: "fault", id: "api-key-fault", role: "alert" }, problem)),
       h("div", { class: "check" }, keep, h("label", { for: "api-key-keep" }, "Remember it until this tab is closed")),
-      h("div", { class: "bar" }, h("button", { class: "main" }, "Continue")));
+      bar(h("button", { type: "submit", class: "main" }, "Continue")));
     const dialog = h("dialog", { "aria-labelledby": "api-key-title" }, form);
     dialog.addEventListener("cancel", event => event.preventDefault());
     form.addEventListener("submit", event => {
@@ -124,7 +126,7 @@ export function errorNote(error, again) {
     named.map(message => h("p", {}, message)),
     ADVICE[error.code] && h("p", {}, ADVICE[error.code] + wait),
     error.requestId && h("p", { class: "small" }, `Request ${error.requestId}`),
-    again && h("button", { type: "button", onclick: again }, "Try again"));
+    again && h("button", { onclick: again }, "Try again"));
 }
 
 // Events until `signal` ends them: `onState` gets the data, `onLink` whether there is a connection; null: not for this key.

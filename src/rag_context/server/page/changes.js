@@ -1,19 +1,19 @@
 // Every change of the memory, newest first, and a way to take it back.
 
-import { errorNote, tool } from "./api.js";
+import { errorNote, memory } from "./api.js";
 import { toast } from "./dialogs.js";
-import { counted, empty, h, link, put, say, tag, when } from "./dom.js";
+import { bar, counted, empty, h, link, put, say, tag, when } from "./dom.js";
 
 const PAGE = 50;
 const DONE = { index: "added", replace: "changed", correct: "corrected", pin: "pinned or unpinned", delete: "deleted", forget: "forgot", expire: "let expire", purge: "purged", undo: "took back", restore: "restored" };
 
 export async function changes(context, heading) {
   const list = h("ul", { class: "rows cards" });
-  const more = h("button", { type: "button" }, "Earlier changes");
+  const more = h("button", {}, "Earlier changes");
   const fault = h("div");
   let before;
   const take = async () => {
-    const page = await tool("rag_context_log", { limit: PAGE, before }, { signal: context.signal });
+    const page = await memory("log", { limit: PAGE, before }, context);
     before = page.nextBefore;
     more.hidden = !before;
     list.append(...page.entries.map(each => row(each, context, fault)));
@@ -26,7 +26,7 @@ export async function changes(context, heading) {
   });
   await take();
   return [
-    h("div", { class: "bar" }, heading, h("span", { class: "dim" }, "Who changed what; what is forgotten stays in the trash for 30 days")),
+    bar(heading, h("span", { class: "dim" }, "Who changed what; what is forgotten stays in the trash for 30 days")),
     fault, h("div", { class: "box" }, list.children.length ? [list, h("div", { class: "bar gap" }, more)] : empty("Nothing was changed yet", "What agents and people store, correct and forget is listed here.")),
   ];
 }
@@ -38,10 +38,10 @@ function row(each, context, fault) {
     h("span", {}, h("strong", {}, each.by), ` ${DONE[each.operation] ?? each.operation} `, each.undoes ? `change ${each.undoes}` : place ? h("a", { href: link("documents", {}, place.documentId) }, name) : name, each.count > 1 && each.source && ` and ${counted(each.count - 1, "more document")}`),
     h("span", { class: "meta" }, `Change ${each.id}`, each.reason, ["forget", "delete", "purge"].includes(each.operation) && tag(each.operation, "bad"))),
   h("span", { class: "meta num" }, when(each.at)),
-  h("span", { class: "act" }, each.undoable && h("button", { type: "button", "aria-label": `Undo change ${each.id}`, onclick: async event => {
+  h("span", { class: "act" }, each.undoable && h("button", { "aria-label": `Undo change ${each.id}`, onclick: async event => {
     event.currentTarget.disabled = true;
     try {
-      await tool("rag_context_undo", { id: each.id });
+      await memory("undo", { id: each.id });
       toast(`Change ${each.id} is taken back.`);
       context.reload();
     } catch (error) {

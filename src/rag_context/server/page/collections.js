@@ -3,7 +3,7 @@
 import { ApiError, errorNote, ifAllowed, request, tool } from "./api.js";
 import { formDialog, toast } from "./dialogs.js";
 import { icon } from "./icons.js";
-import { counted, dated, empty, facts, h, link, put, say, scrolling, table, tag, whole } from "./dom.js";
+import { bar, counted, dated, empty, facts, h, link, put, say, scrolling, table, tag, whole } from "./dom.js";
 
 const PAGE = 50;
 const EMBEDDED_HERE = "rag-context";
@@ -13,16 +13,14 @@ export async function collections(context, heading) {
 }
 
 async function all(context, heading) {
-  const options = { signal: context.signal };
-  const [{ collections: found }, stores] = await Promise.all([tool("collection_list", {}, options), ifAllowed(request("/providers", options))]);
+  const [{ collections: found }, stores] = await Promise.all([tool("collection_list", {}, context), ifAllowed(request("/providers", context))]);
   return [
-    h("div", { class: "bar" }, heading, h("span", { class: "dim" }, "Texts of programs of your own, apart from the agents' memory"), h("button", { type: "button", class: "main end", onclick: create }, icon("plus"), "New collection")),
+    bar(heading, h("span", { class: "dim" }, "Texts of programs of your own, apart from the agents' memory"), h("button", { class: "main end", onclick: create }, icon("plus"), "New collection")),
     h("section", { class: "box" }, found.length ? scrolling("Collections", table("Collections", [
-      { name: "Name", head: true, of: each => h("a", { href: link("collections", {}, each.name) }, each.name) },
+      { name: "Name", head: true, of: each => [h("a", { href: link("collections", {}, each.name) }, each.name), each.read_only && tag("read only: another program's")] },
       { name: "Documents", of: each => whole(each.count), num: true },
       { name: "Dimension", of: each => (each.dimension ? whole(each.dimension) : "not bound yet"), num: true },
       { name: "Embeddings by", of: each => [each.embedding_provider ?? "the caller", each.embedding_model && ` (${each.embedding_model})`] },
-      { name: "Access", of: each => (each.read_only ? tag("read only: another program's") : "") },
     ], found)) : empty("No collection", "Make one here, and fill it with texts; programs use it by its name.")),
     stores && h("p", { class: "dim small" }, "Stores: ", stores.providers.filter(each => each.available !== false).map(each => each.name).join(", ")),
   ];
@@ -51,7 +49,8 @@ async function fill(name, context) {
 
 async function one(context, heading) {
   const [name] = context.rest;
-  const found = await tool("collection_get", { name }, { signal: context.signal });
+  const found = await tool("collection_get", { name }, context);
+  const own = Object.entries(found.metadata).filter(([key]) => !key.startsWith("embedding_"));
   put(heading, name);
   document.title = `${name} · rag-context`;
   const shown = h("section", { class: "box", "aria-label": "Documents" });
@@ -62,18 +61,15 @@ async function one(context, heading) {
   await list(0);
   return [
     h("p", { class: "crumb" }, h("a", { href: link("collections") }, "Collections")),
-    h("div", { class: "bar" }, heading, !found.read_only && h("button", { type: "button", class: "main end", onclick: () => fill(name, context) }, icon("plus"), "Add texts")),
-    h("section", { class: "box", "aria-label": "About this collection" }, facts([
-      ["Documents", whole(found.count)], ["Dimension", found.dimension ? whole(found.dimension) : "not bound yet"], ["Connection", found.connection],
-      ["Embeddings by", found.embedding_provider ?? "the caller"], ["Model", found.embedding_model ?? found.model?.name], ["Created", found.created && dated(found.created)],
-      ["Metadata", Object.keys(found.metadata).length > 0 && h("pre", { class: "code" }, JSON.stringify(found.metadata, null, 2))],
-    ].filter(([, value]) => value !== false))),
+    bar(heading, !found.read_only && h("button", { class: "main end", onclick: () => fill(name, context) }, icon("plus"), "Add texts")),
+    h("p", { class: "meta" }, counted(found.count, "document"), found.dimension ? `${whole(found.dimension)} dimensions` : "not bound yet", `embedded by ${found.embedding_provider ?? "the caller"}`, found.embedding_model ?? found.model?.name, found.connection !== "default" && `on ${found.connection}`, found.created && `created ${dated(found.created)}`),
+    own.length > 0 && h("section", { class: "box" }, facts(own.map(([key, value]) => [key, plain(value)]))),
     h("form", { class: "box", onsubmit: event => { event.preventDefault(); query(shown, { name, text: text.value, mode: mode.value, where: where.value.trim() || undefined }, context, () => list(0)); } },
       h("div", { class: "fields" },
         h("div", { class: "field" }, h("label", { for: "ask-collection" }, "Query"), text),
         h("div", { class: "field" }, h("label", { for: "mode-collection" }, "Mode"), mode),
         h("div", { class: "field" }, h("label", { for: "where-collection" }, "Only where"), where, h("p", { class: "hint", id: "where-hint" }, "A filter on metadata, as JSON"))),
-      h("div", { class: "bar gap" }, h("button", { class: "main" }, "Search"), h("button", { type: "button", onclick: () => list(0) }, "List documents"))),
+      h("div", { class: "bar gap" }, h("button", { type: "submit", class: "main" }, "Search"), h("button", { onclick: () => list(0) }, "List documents"))),
     shown,
   ];
 }
@@ -103,12 +99,12 @@ async function guarded(shown, again, work) {
 function turn(shown, { name, where }, offset, context) {
   const again = at => turn(shown, { name, where }, at, context);
   return guarded(shown, () => again(offset), async () => {
-    const page = await tool("collection_documents", { name, where: filter(where), limit: PAGE, offset }, { signal: context.signal });
+    const page = await tool("collection_documents", { name, where: filter(where), limit: PAGE, offset }, context);
     put(shown, h("h2", {}, counted(page.total, "document"), where && (page.total === 1 ? " that matches" : " that match")),
       page.documents.length ? documents(page.documents) : empty(where ? "No document matches" : "The collection is empty", where ? "Change the filter or leave it out." : "Add texts above, or from a program."),
       page.total > PAGE && h("nav", { class: "bar gap", "aria-label": "Pages" },
-        h("button", { type: "button", disabled: offset === 0, onclick: () => again(Math.max(0, offset - PAGE)) }, "Earlier"),
-        h("button", { type: "button", disabled: offset + PAGE >= page.total, onclick: () => again(offset + PAGE) }, "Later"),
+        h("button", { disabled: offset === 0, onclick: () => again(Math.max(0, offset - PAGE)) }, "Earlier"),
+        h("button", { disabled: offset + PAGE >= page.total, onclick: () => again(offset + PAGE) }, "Later"),
         h("span", { class: "dim small" }, `${whole(offset + 1)} to ${whole(offset + page.documents.length)} of ${whole(page.total)}, by id`)));
     say(counted(page.total, "document"));
   });
@@ -116,11 +112,13 @@ function turn(shown, { name, where }, offset, context) {
 
 function query(shown, { name, text, mode, where }, context, back) {
   return guarded(shown, back, async () => {
-    const { results } = await tool("collection_query", { name, text, mode, where: filter(where), top_k: PAGE }, { signal: context.signal });
+    const { results } = await tool("collection_query", { name, text, mode, where: filter(where), top_k: PAGE }, context);
     put(shown, h("h2", {}, counted(results.length, "result")), results.length ? documents(results) : empty("Nothing found", "Ask in other words, or change the mode or the filter."));
     say(counted(results.length, "result"));
   });
 }
+
+const plain = value => (typeof value === "object" ? JSON.stringify(value) : String(value));
 
 function documents(found) {
   const scored = found.some(each => each.score !== undefined);
@@ -128,6 +126,6 @@ function documents(found) {
     { name: "Id", head: true, of: each => h("code", {}, each.id), cell: "title" },
     ...(scored ? [{ name: "Score", of: each => each.score.toFixed(3), num: true }] : []),
     { name: "Text", of: each => h("pre", { class: "text" }, each.text.length > 600 ? `${each.text.slice(0, 600)} …` : each.text), cell: "wide" },
-    { name: "Metadata", of: each => (Object.keys(each.metadata).length ? h("pre", { class: "code" }, JSON.stringify(each.metadata)) : ""), cell: "wide" },
+    { name: "Metadata", of: each => Object.entries(each.metadata).map(([key, value]) => `${key}: ${plain(value)}`).join(", "), cell: "wide" },
   ], found));
 }

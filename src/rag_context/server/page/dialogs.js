@@ -1,7 +1,7 @@
 // Questions before anything is changed. The focus returns to where it was.
 
 import { ApiError, errorNote } from "./api.js";
-import { freshId, h, put, say } from "./dom.js";
+import { bar, freshId, h, put, say } from "./dom.js";
 
 let isAsking = false;
 
@@ -35,9 +35,9 @@ function ask({ title, body, action, done, work, before, first }) {
     const id = freshId();
     const fault = h("div");
     const leave = () => close(null);
-    const cancel = h("button", { type: "button", onclick: leave }, "Cancel");
-    const act = h("button", { type: first ? "submit" : "button", class: first ? "main" : "danger main" }, action);
-    const inside = h(first ? "form" : "div", {}, h("h2", { id }, title), body, fault, h("div", { class: "bar" }, cancel, act));
+    const cancel = h("button", { onclick: leave }, "Cancel");
+    const act = h("button", { type: first && "submit", class: first ? "main" : "danger main" }, action);
+    const inside = h(first ? "form" : "div", {}, h("h2", { id }, title), body, fault, bar(cancel, act));
     const dialog = h("dialog", { class: first && "wide", "aria-labelledby": id }, inside);
     const close = outcome => {
       removeEventListener("hashchange", leave);
@@ -80,7 +80,7 @@ function input({ kind = "text", value = "", choices = [], hint, required, maxlen
 
 // What was done, for some seconds, with a way to take it back.
 export function toast(text, label, work) {
-  const shown = h("div", { class: "toast" }, h("span", {}, text), label && h("button", { type: "button", onclick: async event => {
+  const shown = h("div", { class: "toast" }, h("span", {}, text), label && h("button", { onclick: async event => {
     event.currentTarget.disabled = true;
     try {
       await work();
@@ -89,14 +89,14 @@ export function toast(text, label, work) {
       if (!(error instanceof ApiError)) throw error;
       put(shown, h("span", {}, error.message));
     }
-  } }, label), h("button", { type: "button", class: "link", "aria-label": "Dismiss", onclick: () => shown.remove() }, "×"));
+  } }, label), h("button", { class: "link", "aria-label": "Dismiss", onclick: () => shown.remove() }, "×"));
   document.getElementById("toasts").replaceChildren(shown);
   setTimeout(() => shown.remove(), 15000);
 }
 
 // A command with a button that copies it.
 export function command(text) {
-  const button = h("button", { type: "button", "aria-label": `Copy ${text}`, onclick: async () => {
+  const button = h("button", { "aria-label": `Copy ${text}`, onclick: async () => {
     try {
       await navigator.clipboard.writeText(text);
       put(button, "Copied");

@@ -8,7 +8,9 @@ function fill(node, attributes, children) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? "" : String(value));
   }
-  node.append(...children.flat(Infinity).filter(child => child !== null && child !== undefined && child !== false && child !== "").map(part));
+  // What stands in a line of facts is kept apart by its gaps, which only elements have between them.
+  const apart = /\bmeta\b/.test(attributes.class);
+  node.append(...children.flat(Infinity).filter(child => child !== null && child !== undefined && child !== false && child !== "").map(child => (apart && !(child instanceof Node) ? h("span", {}, child) : part(child))));
   return node;
 }
 
@@ -24,8 +26,9 @@ function part(child) {
   return child instanceof Node ? child : document.createTextNode(visible(child));
 }
 
+// A button sends a form only where it says so.
 export function h(tag, attributes = {}, ...children) {
-  return fill(document.createElement(tag), attributes, children);
+  return fill(document.createElement(tag), tag === "button" ? { ...attributes, type: attributes.type || "button" } : attributes, children);
 }
 
 export function s(tag, attributes = {}, ...children) {
@@ -59,6 +62,8 @@ export function facts(pairs) {
   const shown = pairs.filter(([, value]) => value !== undefined && value !== null && value !== "" && !(Array.isArray(value) && !value.length));
   return h("dl", { class: "facts" }, shown.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
+
+export const bar = (...children) => h("div", { class: "bar" }, children);
 
 export function tag(text, kind = "") {
   return h("span", { class: `tag ${kind}`, title: visible(text) }, text);

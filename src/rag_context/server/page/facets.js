@@ -18,9 +18,9 @@ const tagsOf = fields => (fields.tags ?? "").split(",").filter(Boolean);
 export const tenantOf = ({ project, branch, pathHash }) => ({ project, branch, pathHash });
 
 // The filter of an address as operations take it.
-export function filterOf({ contentType, sessionId, source, since, until, ...fields }) {
+export function filterOf({ contentType, sessionId, source, since, until, minTrust, agent, ...fields }) {
   const tags = tagsOf(fields);
-  return { contentType, sessionId, source, since, until, ...tenantOf(fields), tags: tags.length ? tags : undefined };
+  return { contentType, sessionId, source, since, until, minTrust, ...tenantOf(fields), agents: agent && [agent], tags: tags.length ? tags : undefined };
 }
 
 export const isNarrowed = fields => Object.values(filterOf(fields)).some(Boolean);
@@ -30,6 +30,9 @@ function midnight(daysAgo) {
   date.setUTCHours(0, 0, 0, 0);
   return new Date(date - daysAgo * 86400000).toISOString();
 }
+
+// Whose words a text is, the most trusted first; a filter lets one and those before it through.
+export const ORIGINS = { owner: "you", agent: "agents", teammate: "teammates", document: "documents", web: "web pages" };
 
 const SPANS = [["Today", 0], ["Last 7 days", 6], ["Last 30 days", 29], ["Last year", 364]];
 
@@ -48,11 +51,12 @@ export function facets(view, fields, counts, sessionName) {
     ["Project", ofTags.filter(([tag]) => tag.startsWith(PROJECT)).map(([tag, count]) => [projectName(tag), count, chosen.includes(tag), to({ tags: toggled(tag) })])],
     ["Tag", ofTags.filter(([tag]) => !tag.startsWith(PROJECT)).map(([tag, count]) => [tag, count, chosen.includes(tag), to({ tags: toggled(tag) })])],
     ["Agent", Object.entries(counts.agents).map(([agent, count]) => [agent, count, fields.agent === agent, to({ agent: fields.agent === agent ? "" : agent })])],
+    ["Words of", Object.keys(ORIGINS).filter(name => counts.origins[name] || fields.minTrust === name).map((name, at, named) => [at ? `or ${ORIGINS[name]}` : ORIGINS[name], named.slice(0, at + 1).reduce((sum, each) => sum + (counts.origins[each] ?? 0), 0), fields.minTrust === name, to({ minTrust: fields.minTrust === name ? "" : name })])],
     ["Session", counts.sessions.map(each => [sessionName(each), each.count, fields.sessionId === each.sessionId, to({ sessionId: fields.sessionId === each.sessionId ? "" : each.sessionId })])],
   ].filter(([, values]) => values.length > 0);
   const used = groups.flatMap(([, values]) => values).filter(([, , isChosen]) => isChosen).length;
   const body = [
-    isNarrowed(fields) || fields.agent ? h("a", { class: "button small", href: link(view, { query: fields.query }) }, "Clear all filters") : null,
+    isNarrowed(fields) ? h("a", { class: "button small", href: link(view, { query: fields.query }) }, "Clear all filters") : null,
     groups.map(([title, values]) => group(title, values)),
   ];
   const isNarrow = matchMedia("(max-width: 900px)").matches;

@@ -1,12 +1,12 @@
 // What the memory did: what it was asked and could not answer, what was stored, and what agents were shown.
 
-import { ifAllowed, tool } from "./api.js";
+import { ifAllowed, memory, tool } from "./api.js";
 import { command } from "./dialogs.js";
-import { counted, h, link, percent, put, tag, when, whole } from "./dom.js";
+import { bar, counted, h, link, percent, put, tag, when, whole } from "./dom.js";
 import { add } from "./documents.js";
 import { kindName } from "./facets.js";
 import { icon, kindIcon } from "./icons.js";
-import { TITLED, agentOf, projectsOf, sessionName, titled } from "./sessions.js";
+import { agentOf, projectsOf, sessionName, titled } from "./sessions.js";
 
 const RANGES = [["24h", "24 hours", 1], ["7d", "7 days", 7], ["30d", "30 days", 30]];
 const ROWS = 8;
@@ -17,7 +17,7 @@ export async function home(context, heading) {
   put(heading, "What the memory did");
   let range = RANGES.some(([name]) => name === context.fields.range) ? context.fields.range : "7d";
   const body = h("div", { class: "stack" });
-  const bar = h("div", { class: "bar" }, heading);
+  const head = bar(heading);
   let seen = "";
   const draw = async () => {
     const state = await read(range, context.signal);
@@ -26,7 +26,7 @@ export async function home(context, heading) {
     seen = key;
     if (!state.stats) put(heading, "What this key may see");
     const isEmpty = state.stats && state.facets.total === 0 && !state.stats.totalQueries && !state.stats.totalDocuments;
-    put(bar, heading, !isEmpty && h("div", { class: "end segments", role: "group", "aria-label": "Time range" }, RANGES.map(([name, text]) => h("button", { type: "button", "aria-pressed": String(name === range), onclick: () => { location.hash = link("home", { range: name }); } }, text))), !isEmpty && h("button", { type: "button", class: "main", onclick: () => add(context) }, icon("plus"), "Add"));
+    put(head, heading, !isEmpty && h("div", { class: "end segments", role: "group", "aria-label": "Time range" }, RANGES.map(([name, text]) => h("button", { "aria-pressed": String(name === range), onclick: () => { location.hash = link("home", { range: name }); } }, text))), !isEmpty && h("button", { class: "main", onclick: () => add(context) }, icon("plus"), "Add"));
     put(body, isEmpty ? welcome(context) : state.stats ? happened(state) : part(state));
   };
   await draw();
@@ -36,19 +36,18 @@ export async function home(context, heading) {
     if (last && now !== last) draw().catch(() => {});
     last = now;
   };
-  return [bar, body];
+  return [head, body];
 }
 
 async function read(range, signal) {
   const [, , days] = RANGES.find(([name]) => name === range);
   const since = new Date(Math.floor(Date.now() / 3600000) * 3600000 - days * 86400000).toISOString();
   const options = { signal };
-  const [stats, listed, injections] = await Promise.all([
-    ifAllowed(tool("rag_context_stats", { timeRange: range, include: "recent" }, options)),
-    tool("rag_context_list", { limit: TITLED, facets: true, since }, options),
-    ifAllowed(tool("rag_context_injections", { shownOnly: true, limit: 500 }, options)),
+  const [stats, facets, injections] = await Promise.all([
+    ifAllowed(memory("stats", { timeRange: range, include: "recent" }, options)),
+    titled({ since }, options),
+    ifAllowed(memory("injections", { shownOnly: true, limit: 500 }, options)),
   ]);
-  const facets = { ...listed.facets, sessions: titled(listed) };
   if (!stats) {
     const [{ projects }, { collections }] = await Promise.all([tool("list_projects", {}, options), tool("collection_list", {}, options)]);
     return { facets, projects, collections };
@@ -80,7 +79,7 @@ function happened({ stats, facets, injections }) {
       h("section", { class: "box" }, questionsBox(questions, open)),
       h("div", { class: "stack" },
         sessionsBox(facets),
-        h("section", { class: "box" }, h("div", { class: "bar" }, h("h2", {}, "Shown to agents"), h("a", { class: "end", href: link("shown") }, "All receipts")),
+        h("section", { class: "box" }, bar(h("h2", {}, "Shown to agents"), h("a", { class: "end", href: link("shown") }, "All receipts")),
           injections.length ? h("ul", { class: "rows" }, injections.slice(0, ROWS - 3).map(shownRow)) : h("p", { class: "dim pad" }, "Hooks bring what was decided into an agent's session. ", h("code", {}, "rag-context install --all"), " sets them up.")))),
   ];
 }
@@ -89,7 +88,7 @@ const figure = (name, value, detail) => h("div", {}, h("dt", {}, name), h("dd", 
 const documentsFigure = facets => figure("Documents", whole(facets.total), `said or written, in ${counted(facets.sessionCount, "session")}`);
 
 function sessionsBox({ sessions }) {
-  return h("section", { class: "box" }, h("div", { class: "bar" }, h("h2", {}, "Latest sessions"), h("a", { class: "end", href: link("sessions") }, "All sessions")),
+  return h("section", { class: "box" }, bar(h("h2", {}, "Latest sessions"), h("a", { class: "end", href: link("sessions") }, "All sessions")),
     sessions.length ? h("ul", { class: "rows" }, sessions.slice(0, ROWS - 2).map(sessionRow)) : h("p", { class: "dim pad" }, "Nothing was said or written in this time. ", h("a", { href: link("documents") }, "All documents")));
 }
 
@@ -98,11 +97,11 @@ function questionsBox(questions, open) {
   const group = h("div", { class: "segments end", role: "group", "aria-label": "Which questions" });
   const choose = isOpen => {
     const rows = distinct(isOpen ? open : questions).slice(0, ROWS * 2);
-    put(group, [[false, "All"], [true, `No answer (${open.length})`]].map(([value, text]) => h("button", { type: "button", "aria-pressed": String(value === isOpen), onclick: () => { choose(value); group.querySelector("[aria-pressed=true]").focus(); } }, text)));
+    put(group, [[false, "All"], [true, `No answer (${open.length})`]].map(([value, text]) => h("button", { "aria-pressed": String(value === isOpen), onclick: () => { choose(value); group.querySelector("[aria-pressed=true]").focus(); } }, text)));
     put(list, rows.length ? rows.map(questionRow) : h("li", { class: "dim" }, isOpen ? "Every question had an answer." : "No question yet. Ask one with / or let an agent ask."));
   };
   choose(false);
-  return [h("div", { class: "bar" }, h("h2", {}, "Questions"), group), list];
+  return [bar(h("h2", {}, "Questions"), group), list];
 }
 
 // The same question again is counted and not repeated.
@@ -139,5 +138,5 @@ function welcome(context) {
     h("ol", {},
       step("1", "Connect your agents", "Finds the agents on this machine and sets up tools, hooks and instructions. It shows what it changes, and uninstall takes it back.", command("rag-context install --all")),
       step("2", "Take in past sessions", "Reads the conversations that these agents keep on this machine. Nothing leaves it; secrets are masked.", command("rag-context import-history")),
-      step("3", "Or begin by hand", "A decision, a note, a folder of documentation.", h("div", { class: "bar" }, h("button", { type: "button", onclick: () => add(context) }, icon("plus"), "Write something down")), command("rag-context index docs"))));
+      step("3", "Or begin by hand", "A decision, a note, a folder of documentation.", bar(h("button", { onclick: () => add(context) }, icon("plus"), "Write something down")), command("rag-context index docs"))));
 }

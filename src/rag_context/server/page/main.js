@@ -133,7 +133,7 @@ function theme(chosen) {
   if (chosen === "system") document.documentElement.removeAttribute("data-theme");
   else document.documentElement.dataset.theme = chosen;
   const group = document.getElementById("theme");
-  put(group, THEMES.map(([name, title]) => h("button", { type: "button", "aria-pressed": String(name === chosen), onclick: () => {
+  put(group, THEMES.map(([name, title]) => h("button", { "aria-pressed": String(name === chosen), onclick: () => {
     localStorage.setItem("theme", name);
     theme(name);
     group.querySelector("[aria-pressed=true]").focus();

@@ -1,7 +1,7 @@
 // How the memory is now: components, counts, searches over time. Each event redraws what changed.
 
 import { latencyChart, legend, meter, searchesChart, shares, timelineTable } from "./chart.js";
-import { counted, empty, h, link, ms, note, percent, put, scrolling, table, tag, whole } from "./dom.js";
+import { bar, counted, empty, h, link, ms, note, percent, put, scrolling, table, tag, whole } from "./dom.js";
 
 const RANGES = [["1h", "1 hour"], ["24h", "24 hours"], ["7d", "7 days"], ["30d", "30 days"]];
 const KINDS = { healthy: "good", degraded: "warn", unavailable: "bad" };
@@ -21,7 +21,7 @@ export function levelMeans(answer) {
 
 export function overview(context, heading) {
   const state = h("div");
-  const figures = h("dl", { class: "box figures" });
+  const figures = h("dl", { class: "figures eight" });
   const searches = h("div");
   const latency = h("div");
   const timeline = h("div");
@@ -33,7 +33,7 @@ export function overview(context, heading) {
   context.onState = seen => draw(parts, seen, drawn);
   const box = (title, width, ...children) => h("section", { class: `box ${width}` }, h("h2", {}, title), children);
   return [
-    h("div", { class: "bar" }, heading, h("div", { class: "end whole" }, ranges(context))),
+    bar(heading, h("div", { class: "end whole" }, ranges(context))),
     state, figures,
     h("div", { class: "grid" },
       box("Searches", "w6", searches, legend([["fill1", "all"], ["fill2", "fallbacks"]])),
@@ -47,7 +47,7 @@ export function overview(context, heading) {
 function ranges(context) {
   const group = h("div", { class: "segments", role: "group", "aria-label": "Time range" });
   const press = chosen => put(group, RANGES.map(([range, text]) => h("button", {
-    type: "button", "data-range": range, "aria-pressed": String(range === chosen),
+    "data-range": range, "aria-pressed": String(range === chosen),
     onclick: () => {
       context.setRange(range);
       press(range);
@@ -148,6 +148,6 @@ function componentsTable(health) {
       { name: "Latency", of: each => ms(each.latencyMs), num: true },
       { name: "Detail", of: each => each.detail, cell: "wide" },
     ], health.components)),
-    h("p", { class: "dim small" }, model ? `Embedding model ${model.name}, ${whole(model.dimension)} dimensions. ` : "The embedding model is not known yet. ", `Version ${health.version}.`),
+    h("p", { class: "dim small gap" }, model ? `Embedding model ${model.name}, ${whole(model.dimension)} dimensions. ` : "The embedding model is not known yet. ", `Version ${health.version}.`),
   ];
 }

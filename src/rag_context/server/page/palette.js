@@ -1,6 +1,6 @@
 // Search from anywhere: a question, or the name of a view or of a session.
 
-import { tool } from "./api.js";
+import { memory } from "./api.js";
 import { freshId, h, link, put } from "./dom.js";
 import { icon } from "./icons.js";
 import { sessionName } from "./sessions.js";
@@ -58,5 +58,5 @@ export function openPalette(views) {
   dialog.showModal();
   draw();
   input.focus();
-  tool("rag_context_list", { limit: 1, facets: true }).then(page => { known = page.facets.sessions; if (isOpen) draw(); }, () => {});
+  memory("list", { limit: 1, facets: true }).then(page => { known = page.facets.sessions; if (isOpen) draw(); }, () => {});
 }

@@ -2,10 +2,10 @@
 
 import { errorNote, tool } from "./api.js";
 import { confirmed } from "./dialogs.js";
-import { counted, empty, facts, h, link, note, put, scrolling, table, tag, when, whole } from "./dom.js";
+import { bar, counted, empty, facts, h, link, note, put, scrolling, table, tag, when, whole } from "./dom.js";
 
 export async function projects(context, heading) {
-  const { projects: found } = await tool("list_projects", {}, { signal: context.signal });
+  const { projects: found } = await tool("list_projects", {}, context);
   if (!found.length) {
     return [heading, h("div", { class: "box" }, empty("No project is stored", h("span", {}, "In a repository with documentation, ", h("code", {}, "rag-context project activate"), " indexes its Markdown files and follows them.")))];
   }
@@ -17,15 +17,15 @@ function card(project, context) {
   const types = h("div");
   const fault = h("div");
   return h("section", { class: "box" },
-    h("div", { class: "bar" }, h("h2", {}, project.project_name), tag(`branch ${project.branch_name}`), condition(project)),
+    bar(h("h2", {}, project.project_name), tag(`branch ${project.branch_name}`), condition(project)),
     facts([["Documents", whole(project.documents)], ["Folder", project.path ?? "no files known"], ["Last used", project.last_used ? when(project.last_used) : "not known"],
-      ["Removed after", project.removed_after && [when(project.removed_after), " unless its files come back or it is used"]], ["Path hash", h("code", {}, project.path_hash)]]),
+      ["Removed after", project.removed_after && [when(project.removed_after), " unless its files come back or it is used"]]]),
     project.warnings.length > 0 && note("warn", project.warnings.map(each => h("p", {}, each))),
     h("div", { class: "bar gap" },
       h("a", { class: "button", href: link("documents", named), "aria-label": `Documents of ${project.project_name}` }, "Documents"),
       h("a", { class: "button", href: link("search", named), "aria-label": `Search ${project.project_name}` }, "Search"),
-      h("button", { type: "button", "aria-label": `Document types of ${project.project_name}`, onclick: event => showTypes(types, named, event.currentTarget) }, "Document types"),
-      h("button", { type: "button", class: "danger end", "aria-label": `Forget ${project.project_name}`, onclick: () => forget(project, fault, context) }, "Forget")),
+      h("button", { "aria-label": `Document types of ${project.project_name}`, onclick: event => showTypes(types, named, event.currentTarget) }, "Document types"),
+      h("button", { class: "danger end", "aria-label": `Forget ${project.project_name}`, onclick: () => forget(project, fault, context) }, "Forget")),
     types, fault);
 }
 

@@ -22,5 +22,5 @@ export function promotion({ metadata }, { project, branch, pathHash }) {
   return h("section", { class: "box" }, h("h2", {}, "Promotion"),
     h("form", { class: "field narrow", onsubmit: send }, h("label", { for: "level" }, "Level"), select,
       h("p", { class: "hint" }, "Writes promotion_level into the file's front matter and changes nothing else in it."),
-      h("div", {}, h("button", {}, "Set the level"))), outcome);
+      h("div", {}, h("button", { type: "submit" }, "Set the level"))), outcome);
 }

@@ -1,15 +1,15 @@
 // Search: facets beside the results, the words of the question marked, and an explanation of each result.
 
-import { errorNote, tool } from "./api.js";
+import { errorNote, memory } from "./api.js";
 import { meter } from "./chart.js";
 import { colour, languageOf } from "./code.js";
-import { counted, h, empty, link, ms, note, put, say, scrolling, table, tag, visible, when } from "./dom.js";
-import { PROJECT, facets, filterOf, isNarrowed, oneOf, tenantOf } from "./facets.js";
+import { bar, counted, empty, h, link, ms, note, put, say, scrolling, table, tag, visible, when } from "./dom.js";
+import { ORIGINS, PROJECT, facets, filterOf, isNarrowed, oneOf, tenantOf } from "./facets.js";
 import { HERE } from "./home.js";
 import { icon, kindIcon } from "./icons.js";
 import { markdown, wordsOf } from "./markdown.js";
 import { LEVELS, levelMeans } from "./overview.js";
-import { agentOf, projectsOf, sessionName } from "./sessions.js";
+import { agentOf, projectsOf, sessionName, titleOf } from "./sessions.js";
 
 const MODES = [["hybrid", "Vectors and keywords"], ["vector", "Vectors alone"], ["text", "Keywords alone"]];
 const COUNTS = ["5", "10", "20"];
@@ -28,14 +28,14 @@ export async function search(context, heading) {
     if (location.hash === target) context.reload();
     else location.hash = target;
   };
-  const { facets: counts } = await tool("rag_context_list", { ...filterOf(fields), limit: 1, facets: true }, { signal: context.signal }).catch(error => { if (error.name === "AbortError") throw error; return {}; });
   if (fields.query) run(results, fields, context);
   else put(results, h("div", { class: "box" }, empty("What does the memory know?", "Ask in plain words or with exact names and error codes. Every answer says how it was obtained.")));
+  const { facets: counts } = await memory("list", { ...filterOf(fields), limit: 1, facets: true }, context).catch(error => { if (error.name === "AbortError") throw error; return {}; });
   const field = (label, node) => h("div", { class: "field" }, h("label", { for: node.id }, label), node);
   return [
-    h("div", { class: "bar" }, heading, fields.project && tag(`in ${fields.project}`, "accent")),
+    bar(heading, fields.project && tag(`in ${fields.project}`, "accent")),
     h("form", { role: "search", class: "ask-form", onsubmit: send },
-      h("div", { class: "ask" }, h("label", { class: "unseen", for: "query" }, "Question"), query, h("button", { class: "main" }, "Search")),
+      h("div", { class: "ask" }, h("label", { class: "unseen", for: "query" }, "Question"), query, h("button", { type: "submit", class: "main" }, "Search")),
       h("details", { class: "options", open: Boolean(fields.mode || fields.asOf || fields.includeSuperseded) }, h("summary", {}, "Options"), h("div", { class: "fields" }, field("Search by", mode), field("Results at most", limit), field("As it was known on", asOf), h("div", { class: "check" }, older, h("label", { for: "older" }, "Corrected versions too"))))),
     h("div", { class: "with-facets" }, counts ? facets("search", fields, counts, sessionName) : h("div"), results),
   ];
@@ -46,9 +46,9 @@ async function run(results, fields, context) {
   put(results, h("p", { class: "dim" }, "Searching"));
   const { query, mode, asOf } = fields;
   try {
-    const answer = await tool("rag_context_search", { query, mode, asOf, ...filterOf(fields), limit: Number(fields.limit) || 10, includeSuperseded: fields.includeSuperseded === "true" || undefined, explain: true, agent: HERE }, { signal: context.signal });
-    const found = answer.results.filter(each => !fields.agent || each.metadata.agent === fields.agent);
-    put(results, label(answer), fields.agent && note("", h("p", {}, `Of the best ${answer.results.length}, only those of ${fields.agent} are shown.`)), found.length ? found.map((each, at) => card(each, at, fields)) : nothing(answer, fields), answer.standing && standing(answer.standing, fields));
+    const answer = await memory("search", { query, mode, asOf, ...filterOf(fields), limit: Number(fields.limit) || 10, includeSuperseded: fields.includeSuperseded === "true" || undefined, explain: true, agent: HERE }, context);
+    const found = answer.results;
+    put(results, label(answer), found.length ? found.map((each, at) => card(each, at, fields)) : nothing(answer, fields), answer.standing && standing(answer.standing, fields));
     say(`${counted(found.length, "result")}, level ${answer.fallbackLevel}`);
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -87,7 +87,7 @@ function label(answer) {
 function nothing(answer, fields) {
   if (answer.fallbackLevel > 2) return h("div", { class: "box" }, empty("Nothing could be searched", h("span", {}, "This says nothing about what the memory knows. ", h("a", { href: link("operations") }, "Operations"), " shows what is down; try again in a moment.")));
   const advice = answer.totalIndexed === 0 ? h("span", {}, "The memory is empty: ", h("a", { href: link("home") }, "two commands"), " fill it.")
-    : isNarrowed(fields) || fields.agent ? h("span", {}, "The search was narrowed by filters. ", h("a", { href: link("search", { query: fields.query }) }, "Search without them"), ", or ask in other words.")
+    : isNarrowed(fields) ? h("span", {}, "The search was narrowed by filters. ", h("a", { href: link("search", { query: fields.query }) }, "Search without them"), ", or ask in other words.")
       : "Ask in other words, or with a name that stands in the text.";
   return h("div", { class: "box" }, empty("Nothing found", advice));
 }
@@ -106,16 +106,16 @@ function card(result, at, fields) {
   const words = wordsOf(fields.query);
   const lines = result.startLine ? `${result.startLine}-${result.endLine}` : undefined;
   const meta = result.metadata;
-  const title = result.title || result.source;
+  const title = titleOf(result);
   const isCode = result.contentType === "code";
   const deep = { ...named, query: fields.query, lines };
   const tags = (meta.tags ?? []).filter(each => !each.startsWith(PROJECT));
   const around = text => text && h("p", { class: "around dim" }, trimmed(text));
   return h("article", { class: "box result", "aria-label": `Result ${at + 1}` },
-    h("div", { class: "bar" }, h("span", { class: "kind" }, kindIcon(result.contentType)),
+    bar(h("span", { class: "kind" }, kindIcon(result.contentType)),
       h("h2", { class: "grow" }, result.documentId ? h("a", { class: "plain", href: link("documents", deep, result.documentId) }, title) : title),
       h("span", { class: "score", title: "Relevance, 0 to 1" }, meter(result.score), result.score.toFixed(2), h("span", { class: "unseen" }, " relevance"))),
-    h("p", { class: "meta" }, h("span", {}, oneOf(result.contentType ?? "document")), agentOf(meta.agent), projectsOf(meta.tags ?? []), result.source !== title && h("span", { class: "cut", title: visible(result.source) }, result.source), result.heading && result.heading !== title && h("span", { class: "cut" }, result.heading), lines && `lines ${lines.replace("-", "–")}`, when(result.occurredAt)),
+    h("p", { class: "meta" }, oneOf(result.contentType ?? "document"), agentOf(meta.agent), projectsOf(meta.tags ?? []), result.contentType !== "chat" && result.source !== title && h("span", { class: "cut", title: visible(result.source) }, result.source), result.heading && result.heading !== title && h("span", { class: "cut" }, result.heading), lines && `lines ${lines.replace("-", "–")}`, ORIGINS[result.origin] && `words of ${ORIGINS[result.origin]}`, when(result.occurredAt)),
     result.newerVersion && note("warn", h("p", {}, h("a", { href: link("documents", named, result.newerVersion.documentId) }, "Another value since ", when(result.newerVersion.occurredAt)))),
     result.supersededBy && tag("corrected since", "warn"),
     around(result.context?.before),

@@ -1,8 +1,8 @@
 // What agents were shown without asking: when, which client in which session, why, for how many tokens; and what was
 // withheld. It is read again every few seconds while it is looked at.
 
-import { tool } from "./api.js";
-import { counted, empty, h, link, put, say, tag, when } from "./dom.js";
+import { memory } from "./api.js";
+import { bar, counted, empty, h, link, put, say, tag, when } from "./dom.js";
 import { agentOf, sessionName } from "./sessions.js";
 
 const MOMENTS = { "session-start": "at the start of the session", prompt: "with a prompt", action: "before an action" };
@@ -17,7 +17,7 @@ export async function shown(context, heading) {
   const count = h("span", { class: "dim" });
   let seen = "";
   const read = async () => {
-    const answer = await tool("rag_context_injections", { sessionId: session, shownOnly: withheld ? undefined : true, limit: LIMIT }, { signal: context.signal });
+    const answer = await memory("injections", { sessionId: session, shownOnly: withheld ? undefined : true, limit: LIMIT }, context);
     const key = JSON.stringify(answer);
     if (key === seen || (seen && list.contains(document.activeElement))) return;
     seen = key;
@@ -30,7 +30,7 @@ export async function shown(context, heading) {
   const timer = setInterval(() => { if (!document.hidden) read().catch(() => {}); }, EVERY_MS);
   context.signal.addEventListener("abort", () => clearInterval(timer));
   return [
-    h("div", { class: "bar" }, heading, count, h("div", { class: "end bar" },
+    bar(heading, count, h("div", { class: "end bar" },
       session && h("a", { class: "button", href: link("shown", { withheld }) }, "All sessions"),
       h("label", { class: "choice" }, box, " Also what was withheld"))),
     list,
@@ -47,7 +47,7 @@ function sessionOf(sessionId, injections, { withheld }) {
   const [latest] = injections;
   const tokens = injections.reduce((sum, each) => sum + each.tokens, 0);
   return h("section", { class: "box", "aria-label": `Session ${sessionId}` },
-    h("div", { class: "bar" }, h("h2", {}, h("a", { class: "plain", href: link("shown", { session: sessionId, withheld }), title: sessionId }, sessionName({ sessionId }))), agentOf(latest.client), h("span", { class: "meta end" }, counted(tokens, "token"), when(latest.at))),
+    bar(h("h2", {}, h("a", { class: "plain", href: link("shown", { session: sessionId, withheld }), title: sessionId }, sessionName({ sessionId }))), agentOf(latest.client), h("span", { class: "meta end" }, counted(tokens, "token"), when(latest.at))),
     h("ul", { class: "rows cards" }, injections.map(item)));
 }
 

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from bson import Int64
 
 from rag_context.domain import documents
+from rag_context.domain.field_counts import DocumentGroup
 from rag_context.domain.search import ChunkRef, Passage
 from rag_context.domain.text import ANALYSER_VERSION, signed, unsigned
 from rag_context.errors import BackendDataError
@@ -173,16 +174,14 @@ def listing_of(entry: Entry) -> documents.Listing:
     )
 
 
-def group_of(entry: Entry) -> documents.DocumentGroup:
-    """The group of an entry of `MongoDocuments.groups`; other programs' values of another type count as none."""
+def group_of(entry: Entry) -> DocumentGroup:
+    """The group of an entry of `MongoDocuments.field_counts`; other programs' values of another type count as none."""
     key, tags = entry["_id"], entry["_id"].get("tags")
     texts = [value if isinstance(value := key.get(name), str) else None for name in ("kind", "agent", "session")]
     own = tuple(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else ()
     kind, agent, session = texts
     count, last_us = entry["count"], int(entry["last"]) * 1000
-    return documents.DocumentGroup(
-        kind or documents.DOCUMENTATION, agent, session or "", own, int(key["day"]), count, last_us
-    )
+    return DocumentGroup(kind or documents.DOCUMENTATION, agent, session or "", own, int(key["day"]), count, last_us)
 
 
 def passage_of(entry: Entry, chunk: documents.Chunk) -> Passage:

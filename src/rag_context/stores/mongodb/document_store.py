@@ -9,22 +9,20 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
 from rag_context.domain.documents import (
-    DAY_US,
     EPOCH,
     Chunk,
     Counts,
     Cursor,
     Document,
-    DocumentGroup,
     Listing,
     Missing,
-    Origin,
     Retrievals,
     Stored,
     Tenant,
     TenantState,
     origins_of,
 )
+from rag_context.domain.field_counts import DAY_US, FieldCounts
 from rag_context.domain.journal import PLAIN, Revision
 from rag_context.domain.reports import Period, Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
@@ -124,7 +122,7 @@ class MongoDocuments(MongoRegistry):
             found = self._documents.find(query, records.WITHOUT_TEXTS).sort(order).limit(limit)
             return [records.listing_of(entry) async for entry in found]
 
-    async def groups(self, where: Filter) -> list[DocumentGroup]:
+    async def field_counts(self, where: Filter, most: int) -> FieldCounts:
         await self._state.current()
         query = condition(where) if self._state.finds_others else {**records.OURS, **condition(where)}
         fields = {"kind": "contentType", "agent": "metadata.agent", "session": "sessionId", "tags": "metadata.tags"}
@@ -133,15 +131,12 @@ class MongoDocuments(MongoRegistry):
             "day": {"$floor": {"$divide": [at, DAY_US // 1000]}}
         }
         counted_groups = {"$group": {"_id": key, "count": {"$sum": 1}, "last": {"$max": at}}}
-        async with self._mongo.reached():
-            found = await self._documents.aggregate([{"$match": query}, counted_groups])
-            return [records.group_of(entry) async for entry in found]
-
-    async def origins(self, where: Filter) -> dict[Origin, int]:
         passing = [{"$match": condition(where, "document")}, {"$group": {"_id": "$origin", "count": {"$sum": 1}}}]
         async with self._mongo.reached():
-            found = await (await self._mongo.chunks.aggregate(passing)).to_list()
-        return origins_of((entry["_id"], entry["count"]) for entry in found)
+            found = await self._documents.aggregate([{"$match": query}, counted_groups])
+            groups = [records.group_of(entry) async for entry in found]
+            passages = await (await self._mongo.chunks.aggregate(passing)).to_list()
+        return FieldCounts.of(groups, origins_of((entry["_id"], entry["count"]) for entry in passages), most)
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
         """Documents of other programs are left out, because their vectors are not ours."""

@@ -7,10 +7,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from rag_context.domain.documents import Missing
+from rag_context.domain.field_counts import FieldCounts
 from rag_context.domain.journal import Cause
 from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Neighbours
 from rag_context.domain.vectors import EmbeddingModel, Matrix
+from rag_context.errors import BackendStartingError
 from rag_context.ports.reading import completed
 from rag_context.ports.writing import Version
 from rag_context.resilience.admission import Computing
@@ -46,6 +48,12 @@ class SqliteDocuments(SqlDocuments):
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
         return await self._memory.read(lambda at: at.index.neighbours(chunk_ids), needs_vectors=False)
+
+    async def field_counts(self, where: Filter, most: int) -> FieldCounts:
+        try:
+            return await self._memory.read(lambda at: at.index.field_counts(where, most), needs_vectors=False)
+        except BackendStartingError:  # it is still being read, and may take longer than the rows of its documents
+            return await super().field_counts(where, most)
 
     async def _read(self, work: Callable[[DocumentTables], Coroutine[Any, Any, T]]) -> T:
         return await self._database.read(lambda connection: completed(work(document_rows.SqliteTables(connection))))

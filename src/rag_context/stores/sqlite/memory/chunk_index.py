@@ -17,6 +17,7 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from rag_context.domain.documents import CHAT, Origin, Tenant
+from rag_context.domain.field_counts import FieldCounts
 from rag_context.domain.search import ChunkRef, Filter, Floats, KeywordHit, Neighbours, RawScores, VectorHit
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError
@@ -222,6 +223,15 @@ class MemoryIndex:
         return dict(
             zip(known, terms.scores_of_groups(query, of_tenant.postings, chunks, groups, lengths).tolist(), strict=True)
         )
+
+    def field_counts(self, where: Filter, most: int) -> FieldCounts:
+        size = len(self._ids)
+        documents, live = self._rows.documents[:size], self._rows.live[:size]
+        present = np.bincount(documents[live], minlength=len(self._documents)) > 0
+        counts, passing = self._documents.counted(where, present, most)
+        by_origin = np.bincount(self._rows.origins[:size][live & passing[documents]], minlength=len(Origin)).tolist()
+        counts.origins = {origin: count for origin, count in zip(Origin, by_origin, strict=True) if count}
+        return counts
 
     def neighbours(self, ids: Sequence[str]) -> dict[str, Neighbours]:
         known = [(id_, self._by_id[id_]) for id_ in ids if id_ in self._by_id]

@@ -4,6 +4,7 @@ import json
 import logging
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from dataclasses import field as column
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_context.domain.documents import FILTERED, Origin, microseconds
+from rag_context.domain.field_counts import DAY_US, DocumentGroup, FieldCounts
 from rag_context.domain.search import Filter
 from rag_context.stores.sqlite.memory.vector_scan import Mask, Rows
 
@@ -38,13 +40,15 @@ class DocumentFields(NamedTuple):
     tags: str
     thread: str | None
     shelved_at: int | None = None
+    occurred_at: int = 0
+    origin: str | None = None
     stated: tuple[str | None, ...] = (None,) * len(STATED)
     """The values of `STATED`."""
 
     @classmethod
     def read(cls, row: Sequence[Any]) -> "DocumentFields":
         """The document of a row of these columns, the values of `STATED` last."""
-        return cls._make((*row[:11], tuple(row[11:])))
+        return cls._make((*row[:13], tuple(row[13:])))
 
 
 class StoredChunk(NamedTuple):
@@ -144,6 +148,7 @@ _TENANT, _TYPE, _SESSION, _SOURCE, _TAGS, _CONVERSATION, _FIRST_STATED = range(7
 _COLUMN_OF = {"content_type": _TYPE, "session_id": _SESSION, "source": _SOURCE}
 _COLUMN_OF |= {name: column for column, name in enumerate(STATED, _FIRST_STATED)}
 """The columns that filters compare by equality, by their names."""
+_AGENT = _COLUMN_OF["agent"]
 
 _FIRST_CAPACITY = 256
 
@@ -160,6 +165,8 @@ class DocumentColumns:
         self._numbers = np.empty((len(self._codes), _FIRST_CAPACITY), dtype=np.int32)
         self._keys = np.empty(_FIRST_CAPACITY, dtype=np.int64)
         self._shelved = np.empty(_FIRST_CAPACITY, dtype=np.int64)
+        self._times = np.empty(_FIRST_CAPACITY, dtype=np.int64)
+        self._origins = np.empty(_FIRST_CAPACITY, dtype=np.int8)
         self._rows: dict[int, int] = {}
         self._ids: list[str] = []
         self._by_id: dict[str, int] = {}
@@ -189,17 +196,20 @@ class DocumentColumns:
             # At least doubled, so that copying stays linear over all appends.
             more = max(capacity, len(self._ids) - capacity)
             self._numbers = np.pad(self._numbers, ((0, 0), (0, more)))
-            self._keys, self._shelved = np.pad(self._keys, (0, more)), np.pad(self._shelved, (0, more))
+            for column_ in ("_keys", "_shelved", "_times", "_origins"):
+                setattr(self, column_, np.pad(getattr(self, column_), (0, more)))
         at = np.array(rows, dtype=np.intp)
         for field, values in enumerate(zip(*map(_by_column, documents), strict=True)):
             number = self._codes[field].number
             self._numbers[field, at] = [number(value) for value in values]
         self._keys[at] = [d.key for d in documents]
         self._shelved[at] = [d.shelved_at or 0 for d in documents]
+        self._times[at] = [d.occurred_at for d in documents]
+        self._origins[at] = [ORIGINS[Origin.stored(d.origin)] for d in documents]
 
     def _is_readable(self, document: DocumentFields) -> bool:
         """Whether the fields are what filters can compare."""
-        are_kinds = set(map(type, document[1:8])) == {str}
+        are_kinds = set(map(type, document[1:8])) == {str} and type(document.occurred_at) is int
         if are_kinds and (self._tags.find(document.tags) is not None or _are_tags(document.tags)):
             return True
         logger.warning("the document %s is damaged and left out; run `rag-context check`", document.id)
@@ -265,9 +275,9 @@ class DocumentColumns:
         if where.source_prefix:
             masks.append(self._among(_SOURCE, self._sources.starting_with(where.source_prefix)))
         if where.agents:
-            agents = self._codes[_COLUMN_OF["agent"]]
+            agents = self._codes[_AGENT]
             numbers = [number for agent in where.agents if (number := agents.find(agent)) is not None]
-            masks.append(self._among(_COLUMN_OF["agent"], np.array(numbers, dtype=np.int32)))
+            masks.append(self._among(_AGENT, np.array(numbers, dtype=np.int32)))
         if where.tags:
             masks.append(self._among(_TAGS, self._tags.with_all(where.tags)))
         masks += [self._among(_TAGS, self._tags.with_any(group)) for group in where.any_tags]
@@ -278,6 +288,45 @@ class DocumentColumns:
         if where.superseded_after is not None:
             masks.append(self._shelved[:size] > microseconds(where.superseded_after))
         return np.logical_and.reduce(masks) if masks else None
+
+    def counted(self, where: Filter, present: Mask, most: int) -> tuple[FieldCounts, Mask]:
+        """`ports.DocumentStore.field_counts` of those `present`, `(n,)`, without origins; and which these are."""
+        size = len(self._ids)
+        masks = [present, *_passing(where, self._times, self._origins, size)]
+        matching = self.matching(where)
+        passing = np.logical_and.reduce(masks if matching is None else [*masks, matching])
+        numbers, times = self._numbers[:, :size][:, passing], self._times[:size][passing]
+        counts = FieldCounts({}, self._counts(numbers, _TYPE), self._counts(numbers, _AGENT))
+        del counts.agents[None], counts.agents[""]  # type: ignore[index]
+        for stored, count in self._counts(numbers, _TAGS).items():
+            counts.tags.update(dict.fromkeys(json.loads(stored), count))
+        days, of_days = np.unique(times // DAY_US, return_counts=True)
+        counts.days.update(dict(zip(days.tolist(), of_days.tolist(), strict=True)))
+        # The last time of each session; those at least as late as the last one that is wanted may be many at one time.
+        last = np.full(len(self._codes[_SESSION]), np.iinfo(np.int64).min)
+        np.maximum.at(last, numbers[_SESSION], times)
+        known = np.unique(numbers[_SESSION])
+        counts.sessions = len(known)
+        if len(known) > most:
+            known = known[last[known] >= np.partition(last[known], -most)[-most]]
+        in_latest = np.zeros(len(last), dtype=np.bool_)
+        in_latest[known] = True
+        fields = [_SESSION, _TYPE, _AGENT, _TAGS]
+        alike = Counter(zip(*numbers[fields][:, in_latest[numbers[_SESSION]]].tolist(), strict=True))
+        sessions, kinds, agents, tags = (self._codes[field].values for field in fields)
+        groups = [
+            DocumentGroup(
+                kinds[kind], agents[agent], sessions[name], tuple(json.loads(tags[own])), 0, count, int(last[name])
+            )
+            for (name, kind, agent, own), count in alike.items()
+        ]
+        counts.latest = FieldCounts.of(groups, {}, most).latest
+        return counts, passing
+
+    def _counts(self, numbers: NDArray[np.int32], field: int) -> Counter[Any]:
+        counts = np.bincount(numbers[field])
+        values = self._codes[field].values
+        return Counter({values[number]: int(counts[number]) for number in np.flatnonzero(counts).tolist()})
 
     def only(self, rows: NDArray[np.intp]) -> "DocumentColumns":
         """A copy with `rows` alone, in this order."""
@@ -291,8 +340,9 @@ class DocumentColumns:
         tenant, kind, session, source, tags, (_, thread), *stated = (
             codes.values[number] for codes, number in zip(self._codes, numbers, strict=True)
         )
-        key, shelved_at = int(self._keys[row]), int(self._shelved[row])
-        described = (*tenant, kind, session, source, tags, thread, shelved_at)
+        key, shelved_at, at = (int(numbers[row]) for numbers in (self._keys, self._shelved, self._times))
+        origin = tuple(Origin)[self._origins[row]].value
+        described = (*tenant, kind, session, source, tags, thread, shelved_at, at, origin)
         return DocumentFields._make((key, self._ids[row], *described, tuple(stated)))
 
     def _among(self, field: int, numbers: NDArray[np.int32]) -> Mask:
@@ -340,15 +390,20 @@ class ChunkColumns:
 
     def passing(self, where: Filter, size: int) -> list[Mask]:
         """`(size,)` each, which of the first rows pass what `where` says of chunks; empty where it says nothing."""
-        since = [] if where.since is None else [self.times[:size] >= microseconds(where.since)]
-        until = [] if where.until is None else [self.times[:size] < microseconds(where.until)]
         standing = [self.standing[:size]] if where.standing else []
-        origins = [np.isin(self.origins[:size], [ORIGINS[each] for each in where.origins])] if where.origins else []
-        return [*since, *until, *standing, *origins]
+        return [*_passing(where, self.times, self.origins, size), *standing]
 
     def only(self, rows: Rows) -> "ChunkColumns":
         """A copy with `rows` alone, in this order."""
         return ChunkColumns(*(getattr(self, name)[rows] for name in self.__slots__))
+
+
+def _passing(where: Filter, times: NDArray[np.int64], origins: NDArray[np.int8], size: int) -> list[Mask]:
+    """`(size,)` each, what of these times and origins a filter lets through; empty where it says nothing of them."""
+    since = [] if where.since is None else [times[:size] >= microseconds(where.since)]
+    until = [] if where.until is None else [times[:size] < microseconds(where.until)]
+    named = [np.isin(origins[:size], [ORIGINS[each] for each in where.origins])] if where.origins else []
+    return [*since, *until, *named]
 
 
 def _are_tags(stored: str) -> bool:

@@ -37,7 +37,7 @@ from rag_context.stores.sqlite.memory.vector_scan import matrix_of, vector_of
 # CROSS JOIN makes SQLite read the left table first. Its planner has no statistics here, and might choose otherwise.
 _DOCUMENTS = f"""
 SELECT d.key, d.id, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source, d.tags, d.thread,
-       d.shelved_at, {", ".join(f"d.{name}" for name in STATED)}
+       d.shelved_at, d.occurred_at, d.origin, {", ".join(f"d.{name}" for name in STATED)}
 FROM documents AS d CROSS JOIN tenants AS t ON t.key = d.tenant
 WHERE d.key IN (SELECT document FROM chunks WHERE key > ?)
 """  # noqa: S608  (names of our own columns)
