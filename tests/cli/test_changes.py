@@ -49,7 +49,8 @@ def test_what_is_forgotten_is_previewed_restored_and_purged(commands: Commands, 
 def test_what_probably_needs_a_decision_is_listed(commands: Commands, document: str) -> None:
     assert commands("remember", "We retry a failed payment five times.").status == 0
     listed = commands("review")
-    assert "newerValue" in listed.out
-    assert "3 documents examined" in listed.out
+    assert "A later statement gives another value" in listed.out
+    assert document in listed.out
+    assert "3 documents examined" in listed.err
     (found,) = commands("review", "--json").json()["suggestions"]
     assert found["documents"][1]["documentId"] == document

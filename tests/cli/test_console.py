@@ -1,11 +1,13 @@
 """What is printed: styles where they can be seen, plain text elsewhere, and never a control character."""
 
+import re
 import sys
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from rich.progress import Progress
 
-from rag_context.cli.console import Console, separated
+from rag_context.cli.console import Console, ago, separated
 from rag_context.cli.progress import mean_speed
 
 LINE = (("1. ", "bold"), "a\x1b[2Jb\u202e", ("\tc", "dim"))
@@ -40,6 +42,29 @@ def test_cells_and_fields_hold_no_control_characters(capsys: pytest.CaptureFixtu
         ["ab", "1"],
         ["Model", "m"],
     ]
+
+
+def test_entries_are_cut_at_a_word_to_the_width_of_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = ("We decided to retry three times", "2 days ago", "81281cf7 harbour/a/very/long/path.md")
+    Console().show_entries([entry])
+    assert capsys.readouterr().out == f"{entry[0]}  {entry[1]}\n  {entry[2]}\n"
+    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", "34")):
+        monkeypatch.setenv(name, value)
+
+    Console().show_entries([entry])
+
+    shown = re.sub("\x1b[^m]*m", "", capsys.readouterr().out).splitlines()
+    assert shown == ["We decided to retry …   2 days ago", "  81281cf7 harbour/a/very/long/p…"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(3, "just now"), (90, "1 minute ago"), (7_300, "2 hours ago"), (90_000, "1 day ago"), (40_000_000, "1 year ago")],
+)
+def test_an_age_is_said_in_its_largest_unit(seconds: int, said: str) -> None:
+    assert ago(datetime.now(UTC) - timedelta(seconds=seconds)) == said
 
 
 def test_what_belongs_to_a_line_is_indented_below_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """`correct`, `history`, `log`, `undo`, `forget`, `review` and `why`: changes over time, and what agents were shown."""
 
 import sys
+from functools import partial
 from typing import Annotated, Any
 
 import click
@@ -12,10 +13,11 @@ from rag_context.api.operations import Operation, memory
 from rag_context.api.review import ReviewResponse, Suggestion
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import answer_of
-from rag_context.cli.console import Console, counted, one_line
+from rag_context.cli.console import Console, ago, counted, one_line
 from rag_context.cli.memory_commands import answer, print_readable, run, run_confirmed
 from rag_context.cli.operation_options import Fields, Name, with_fields
 from rag_context.cli.options import Options, Yes, option, with_options
+from rag_context.cli.search_command import snippet
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.settings import Loaded
 
@@ -117,20 +119,18 @@ def _print_log(response: LogResponse, console: Console) -> None:
     if not response.entries:
         console.note(("Nothing was changed yet.", "yellow"))
         return
-    rows = [
-        [
-            str(each.id),
-            f"{each.at.astimezone():%Y-%m-%d %H:%M:%S}",
-            one_line(each.by),
-            each.operation + (f" of {each.undoes}" if each.undoes else ""),
-            "yes" if each.undoable else "",
-            one_line(each.source or "(not stored any more)")
-            + (f" and {each.count - 1} more" if each.count > 1 else "")
-            + (f": {one_line(each.reason)}" if each.reason else ""),
+    for each in response.entries:
+        what = one_line(each.source or "(not stored any more)") + (
+            f" and {each.count - 1} more" if each.count > 1 else ""
+        )
+        facts = [
+            f"change {each.id}",
+            f"by {one_line(each.by)}",
+            "can be undone" if each.undoable else "",
+            one_line(each.reason or ""),
         ]
-        for each in response.entries
-    ]
-    console.show_table(("Id", "At", "By", "Change", "Undoable", "Document"), rows, unwrapped={"Id", "At", "Change"})
+        operation = each.operation + (f" of {each.undoes}" if each.undoes else "")
+        console.show_entries([(f"{operation} {what}", ago(each.at), ", ".join(filter(None, facts)))])
     if response.next_before is not None:
         console.note((f"There are more: --before {response.next_before}", "dim"))
 
@@ -153,17 +153,10 @@ def print_injections(response: InjectionsResponse, console: Console) -> None:
     if not response.injections:
         console.note(("Agents were shown nothing, and nothing was withheld from them.", "yellow"))
         return
-    rows = [
-        [
-            f"{each.at.astimezone():%Y-%m-%d %H:%M:%S}",
-            f"{each.client} {each.session_id}",
-            each.event,
-            str(each.tokens) if each.shown else "-",
-            f"{_named(each)}{'' if each.shown else f': {each.reason}'}",
-        ]
-        for each in response.injections
-    ]
-    console.show_table(("At", "Session", "Moment", "Tokens", "Passage"), rows, unwrapped={"At", "Moment", "Tokens"})
+    for each in response.injections:
+        outcome = counted(each.tokens, "token") if each.shown else f"withheld: {each.reason}"
+        facts = f"{outcome}, {each.event} of {each.client}, session {each.session_id}"
+        console.show_entries([(_named(each), ago(each.at), one_line(facts))])
     console.note((f"{counted(response.tokens, 'token')} in all. `rag-context why SESSION` shows a session.", "dim"))
 
 
@@ -203,24 +196,23 @@ def review(fields: Fields, options: Options) -> ExitCode:
     """List what probably needs a decision; at a terminal, ask for it. Nothing happens by itself."""
     loaded = options.load_available()
     response = run_to_end(answer(loaded, memory.REVIEW, fields))
-    if options.as_json or not sys.stdin.isatty():
-        options.show(response, print_readable)
-        return ExitCode.OK
-    _ask_for_each(response, loaded, Console())
+    options.show(response, partial(_ask_for_each, loaded))
     return ExitCode.OK
 
 
-def _ask_for_each(response: ReviewResponse, loaded: Loaded, console: Console) -> None:
+def _ask_for_each(loaded: Loaded, response: ReviewResponse, console: Console) -> None:
     for suggestion in response.suggestions:
-        console.show((suggestion.kind, "bold"), f": {one_line(suggestion.detail)}")
+        console.show((one_line(suggestion.detail), "yellow"))
         for document in suggestion.documents:
-            facts = f"{document.occurred_at.astimezone():%Y-%m-%d} {document.origin} {document.source}"
-            console.show((one_line(facts), "dim"), f"  {one_line(document.excerpt)}")
-        key = _key(suggestion)
+            facts = f"{document.document_id}  words of {document.origin}  {document.source}"
+            console.show_entries([(one_line(document.title), ago(document.occurred_at), one_line(facts))])
+            console.show_below(snippet(document.excerpt), "dim")
+        key = _key(suggestion) if sys.stdin.isatty() else _NEXT
         if key == _END:
             return
         if key != _NEXT:
             _decide(suggestion, key, loaded, console)
+        console.show("")
     console.note(f"{counted(response.examined, 'document')} examined.")
     if response.next_cursor is not None:
         console.note((f"There are more: --cursor {response.next_cursor}", "dim"))

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import cached_property
 from textwrap import indent
 from typing import TYPE_CHECKING, TypeAlias
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import typer
 
 from rag_context.domain.documents import for_terminals
+from rag_context.domain.reports import counted as counted  # noqa: PLC0414  (commands take all that they print with from here)
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.settings.config_file import has_any
 
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from rich.console import Console as RichConsole
     from rich.console import RenderableType
     from rich.progress import Progress, ProgressColumn
-    from rich.table import Table
     from rich.text import Text
 
 Part: TypeAlias = str | tuple[str, str]
@@ -34,6 +35,14 @@ Cell: TypeAlias = str | tuple[str, str] | Sequence[Part]
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _WIDE = 1000
+_UNITS = (
+    (31_557_600, "year"),
+    (2_629_800, "month"),
+    (604_800, "week"),
+    (86_400, "day"),
+    (3_600, "hour"),
+    (60, "minute"),
+)
 _INDENT = 4
 
 
@@ -47,9 +56,13 @@ def one_line(text: str) -> str:
     return safe(text).replace("\n", "\\n")
 
 
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """`1 document`, `2 documents`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
+def ago(at: datetime) -> str:
+    """How long ago that was, in the largest unit: `2 hours ago`."""
+    seconds = (datetime.now(UTC) - at).total_seconds()
+    for length_s, unit in _UNITS:
+        if seconds >= length_s:
+            return f"{counted(int(seconds // length_s), unit)} ago"
+    return "just now" if seconds > -60 else f"{at.astimezone():%Y-%m-%d}"
 
 
 def separated(parts: Iterable[Part]) -> list[Part]:
@@ -86,6 +99,20 @@ class Console:
 
         self.draw(Padding(_drawn([(text, style)]), (0, 0, 0, _INDENT)))
 
+    def show_entries(self, entries: Iterable[tuple[str, str, str]]) -> None:
+        """Print titles, each with what stands at its right end, and facts below; a narrow terminal cuts both."""
+        if _is_plain(stderr=False) or not self._out.is_terminal:
+            for title, aside, facts in entries:
+                self.show(f"{title}  {aside}\n  {facts}")
+            return
+        from rich.cells import cell_len  # noqa: PLC0415
+
+        for title, aside, facts in entries:
+            title = _cut(safe(title), self._out.width - cell_len(aside) - 2)
+            gap = " " * (self._out.width - cell_len(title) - cell_len(aside))
+            self.show((title, "bold"), gap, (aside, "dim"))
+            self.show((f"  {_cut(safe(facts), self._out.width - 2)}", "dim"))
+
     def show_table(
         self,
         titles: Sequence[str],
@@ -95,7 +122,9 @@ class Console:
         unwrapped: Collection[str] = (),
     ) -> None:
         """Print a table: columns `right` are aligned there, `unwrapped` ones lose their end on a narrow terminal."""
-        table = _table(show_header=True)
+        from rich.table import Table  # noqa: PLC0415
+
+        table = Table(box=None, pad_edge=False, show_header=any(titles))
         for title in titles:
             table.add_column(
                 title,
@@ -109,13 +138,7 @@ class Console:
 
     def show_fields(self, fields: Iterable[tuple[str, str]]) -> None:
         """Print names with their values, one below the other; a field without a value is left out."""
-        table = _table(show_header=False)
-        table.add_column(style="dim")
-        table.add_column(overflow="fold")
-        for name, value in fields:
-            if value:
-                table.add_row(name, _drawn([value]))
-        self.draw(table)
+        self.show_table(("", ""), [((name, "dim"), value) for name, value in fields if value])
 
     def line(self, text: str) -> None:
         """Print a result for programs, in which control characters are escaped as in JSON."""
@@ -160,7 +183,12 @@ class Console:
 
     def draw(self, drawing: "RenderableType") -> None:
         with _written():
-            self._out.print(drawing, soft_wrap=not self._out.is_terminal)
+            if self._out.is_terminal:
+                self._out.print(drawing)
+                return
+            with self._out.capture() as drawn:
+                self._out.print(drawing, soft_wrap=True)
+            sys.stdout.write(re.sub(" +$", "", drawn.get(), flags=re.MULTILINE))  # what fills columns up is for eyes
 
     @cached_property
     def _out(self) -> "RichConsole":
@@ -169,6 +197,17 @@ class Console:
     @cached_property
     def _err(self) -> "RichConsole":
         return _rich_console(stderr=True)
+
+
+def _cut(text: str, cells: int) -> str:
+    """Text of at most so many cells of a terminal, cut behind a word where one ends."""
+    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415
+
+    if cell_len(text) <= cells:
+        return text
+    start = set_cell_size(text, max(cells - 2, 1)).rstrip()
+    words = text[: len(start) + 1].rpartition(" ")[0]
+    return f"{words} …" if len(words) > len(start) * 3 // 4 else f"{start}…"
 
 
 def _is_plain(*, stderr: bool) -> bool:
@@ -186,12 +225,6 @@ def _drawn(parts: Iterable[Part]) -> "Text":
     from rich.text import Text  # noqa: PLC0415
 
     return Text.assemble(*(safe(part) if isinstance(part, str) else (safe(part[0]), part[1]) for part in parts))
-
-
-def _table(*, show_header: bool) -> "Table":
-    from rich.table import Table  # noqa: PLC0415
-
-    return Table(box=None, pad_edge=False, show_header=show_header)
 
 
 def _rich_console(*, stderr: bool) -> "RichConsole":

@@ -15,7 +15,7 @@ from rag_context.api.operations import memory
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.configure import is_open_to_others
 from rag_context.cli.connecting import Remote, open_http
-from rag_context.cli.console import Console, counted
+from rag_context.cli.console import Cell, Console, counted
 from rag_context.cli.doctor_clients import Finding, clients, problems, running_version
 from rag_context.cli.options import Options, with_options
 from rag_context.cli.serve import server_options
@@ -245,12 +245,12 @@ def port(settings: Settings) -> Iterator[Finding]:
 
 
 def _print(findings: Sequence[Finding], console: Console) -> None:
-    width = max(len(finding.area) for finding in findings)
+    rows: list[Sequence[Cell]] = []
     for finding in findings:
-        sign, style = _SIGNS[finding.status]
-        console.show((sign, style), f"  {finding.area:<{width}}  ", finding.message)
+        rows.append((_SIGNS[finding.status], finding.area, finding.message))
         if finding.next_step is not None:
-            console.show(" " * (len(sign) + width + 4), ("next: ", "bold"), finding.next_step)
+            rows.append(("", "", [("next: ", "bold"), finding.next_step]))
+    console.show_table(("", "", ""), rows)
     wrong = sum(finding.status == "wrong" for finding in findings)
     warnings = sum(finding.status == "warning" for finding in findings)
     also = f", {counted(warnings, 'warning')}" if warnings else ""

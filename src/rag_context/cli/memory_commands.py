@@ -1,6 +1,6 @@
 """The commands over stored documents: `get`, `list`, `similar` and `delete`."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.wire import WireResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import answer_of
-from rag_context.cli.console import Cell, Console, ask_first, counted, one_line
+from rag_context.cli.console import Console, ago, ask_first, counted, one_line
 from rag_context.cli.operation_options import Fields, Name, read_typed, with_fields
 from rag_context.cli.options import Options, Yes
 from rag_context.cli.search_command import shown_source
@@ -90,7 +90,7 @@ async def answer(loaded: Loaded, operation: Operation[Any, Response], fields: Fi
 def _print_list(response: stored_documents.ListResponse, console: Console) -> None:
     if response.warning:
         console.warning(response.warning)
-    _print_documents("Written", ((_day(each), each) for each in response.documents), console)
+    print_documents(response.documents, console)
     if response.next_cursor:
         console.note((f"There are more: --cursor {response.next_cursor}", "dim"))
 
@@ -100,28 +100,23 @@ def _print_similar(response: stored_documents.SimilarResponse, console: Console)
         console.warning(response.warning)
     how = "vectors" if response.method == "vector" else "keywords only"
     console.note((f"The most similar first, compared by {how}; 1 is the same.", "dim"))
-    _print_documents("Similarity", ((f"{each.score:.2f}", each) for each in response.results), console)
+    print_documents(response.results, console)
 
 
-def _print_documents(
-    title: str,
-    documents: Iterable[tuple[str, stored_documents.ListedDocument | stored_documents.SimilarDocument]],
-    console: Console,
+def print_documents(
+    documents: Sequence[stored_documents.ListedDocument | stored_documents.SimilarDocument], console: Console
 ) -> None:
-    """Each document with its id, whole on any terminal, with one more column, and with its title above its source."""
-    rows: list[list[Cell]] = [
-        [each.document_id, first, [one_line(each.title), (f"\n{shown_source(each.source, Path.cwd())}", "dim")]]
-        for first, each in documents
-    ]
-    if rows:
-        console.show_table(("Id", title, "Document"), rows, unwrapped={"Id", title})
-    else:
+    """Each document by its title, with its age or how similar it is, and its id, whole on any terminal."""
+    for each in documents:
+        if isinstance(each, stored_documents.SimilarDocument):
+            aside = f"{each.score:.2f}"
+        else:
+            aside = f"{'pending, ' if each.status == 'pending' else ''}{ago(each.occurred_at)}"
+        source = shown_source(each.source, Path.cwd())
+        facts = f"{each.document_id}  {each.content_type}  {source}"
+        console.show_entries([(one_line(each.title) or source, aside, facts)])
+    if not documents:
         console.note(("No documents.", "yellow"))
-
-
-def _day(document: stored_documents.ListedDocument) -> str:
-    """When it was said or written, and whether its vectors are still to come."""
-    return f"{document.occurred_at.astimezone():%Y-%m-%d}{' pending' if document.status == 'pending' else ''}"
 
 
 def print_readable(body: WireResponse, console: Console) -> None:

@@ -8,7 +8,7 @@ from rag_context.api.operations.search import SEARCH
 from rag_context.api.search import Explain, SearchRequest, SearchResponse, SearchResult, level_name
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import answer_of
-from rag_context.cli.console import Console, Part, counted, one_line, safe
+from rag_context.cli.console import Console, Part, ago, counted, one_line, safe
 from rag_context.cli.operation_options import Fields, Name, read_typed, with_fields
 from rag_context.cli.options import Options
 from rag_context.settings import Settings
@@ -121,7 +121,7 @@ def _result_line(number: int, result: SearchResult, cwd: Path) -> list[Part]:
         line.append(f":{result.start_line}" + (f"-{end}" if end != result.start_line else ""))
     if result.content_type:
         line.append((f"  {result.content_type}", "dim"))
-    line.append((f"  {result.occurred_at.astimezone():%Y-%m-%d}", "dim"))
+    line.append((f"  {ago(result.occurred_at)}", "dim"))
     if result.newer_version is not None:
         line.append((f"  another value since {result.newer_version.occurred_at.astimezone():%Y-%m-%d}", "yellow"))
     return line

@@ -11,8 +11,8 @@ from rag_context.api.operations import Operation, memory
 from rag_context.api.stored_documents import ListRequest, ListResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import answer_of, open_connection
-from rag_context.cli.console import Console, Part, ask_first, counted, one_line
-from rag_context.cli.memory_commands import run
+from rag_context.cli.console import Console, ask_first, counted
+from rag_context.cli.memory_commands import print_documents, run
 from rag_context.cli.operation_options import Fields, read_typed, with_fields
 from rag_context.cli.options import Options, Yes, with_options
 from rag_context.domain.documents import Status
@@ -83,14 +83,13 @@ def _print_health(place: str, report: HealthResponse, console: Console) -> None:
     rows = [
         (
             component.name,
-            component.role,
             (component.status.value, _STYLES[component.status]),
             "" if component.latency_ms is None else f"{component.latency_ms:.1f} ms",
-            component.detail or "",
+            component.detail or component.role,
         )
         for component in report.components
     ]
-    titles = ("Part", "Role", "Status", "Latency", "Detail")
+    titles = ("Part", "Status", "Latency", "Detail")
     console.show_table(titles, rows, right={"Latency"}, unwrapped={"Status", "Latency"})
     model = report.embedding_model
     name = f"{model.name} ({model.dimension} dimensions)" if model else "not known yet"
@@ -113,7 +112,7 @@ def _print_stats(time_range: TimeRange, report: StatsResponse, console: Console)
         ("By level", _counts(report.queries_by_level_name())),
         ("By agent", _counts(report.queries_by_agent)),
         *((f"By {name}", _counts(getattr(report, f"queries_by_{name}"))) for name in COUNTED_FIELDS),
-        ("Embedding cache", f"{report.embedding_cache_hits} hits, {report.embedding_cache_misses} misses"),
+        ("Embedding cache", f"{report.embedding_cache_hits} found, {report.embedding_cache_misses} not"),
         ("Over time", _sparkline([bucket.queries for bucket in report.timeline])),
     )
     console.show_fields(fields)
@@ -145,13 +144,8 @@ def _print_latest(latest: ListResponse, console: Console) -> None:
     if not latest.documents:
         console.show(("The index is empty: `rag-context index PATH...` fills it.", "yellow"))
         return
-    rows = []
-    for document in latest.documents:
-        when = f"{document.timestamp.astimezone():%Y-%m-%d %H:%M}"
-        title: list[Part] = [one_line(document.title), (" pending" if document.status == "pending" else "", "yellow")]
-        rows.append((when, document.content_type, title, one_line(document.source)))
-    titles = ("Latest documents", "Type", "Title", "Source")
-    console.show_table(titles, rows, unwrapped=titles)
+    console.show(("Latest documents", "bold"))
+    print_documents(latest.documents, console)
 
 
 def _counts(counts: Mapping[str, int]) -> str:

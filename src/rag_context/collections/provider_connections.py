@@ -18,6 +18,7 @@ from rag_context import errors
 from rag_context.collections.registry import examined
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Status, slices
+from rag_context.domain.reports import counted
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.domain.where import matches
 from rag_context.ingest.text_vectors import SLICE, SLICE_S
@@ -169,7 +170,7 @@ class ProviderConnection:
         health = await (await self.opened()).health()
         if health.status is Status.UNAVAILABLE:
             raise errors.BackendUnavailableError(self.dependency.name, health.error or "it did not answer")
-        count = "" if health.collections is None else f", {health.collections} collections"
+        count = "" if health.collections is None else f", {counted(health.collections, 'collection')}"
         return f"{self.provider}{count}"
 
 

@@ -43,7 +43,7 @@ class FieldCounts:
     days: Counter[int] = field(default_factory=Counter)
     sessions: int = 0
     latest: list[SessionCount] = field(default_factory=list)
-    """The latest sessions, as many as were asked for."""
+    """The latest sessions, as many as were requested."""
 
     @classmethod
     def of(cls, groups: Iterable[DocumentGroup], origins: Mapping[Origin, int], most: int) -> "FieldCounts":

@@ -302,7 +302,7 @@ class DocumentColumns:
             counts.tags.update(dict.fromkeys(json.loads(stored), count))
         days, of_days = np.unique(times // DAY_US, return_counts=True)
         counts.days.update(dict(zip(days.tolist(), of_days.tolist(), strict=True)))
-        # The last time of each session; those at least as late as the last one that is wanted may be many at one time.
+        # The last time of each session; those as late as the last one that is requested may be many.
         last = np.full(len(self._codes[_SESSION]), np.iinfo(np.int64).min)
         np.maximum.at(last, numbers[_SESSION], times)
         known = np.unique(numbers[_SESSION])
