@@ -21,7 +21,7 @@ from rag_context.api.index import BulkLine
 from rag_context.api.search import SearchRequest
 from rag_context.files.sending import sliced
 from rag_context.memory.service import Service
-from rag_context.settings import SearchSettings, Settings
+from rag_context.settings.sections import SearchSettings, Settings
 from rag_context.wiring.opening import open_service
 
 SECONDS = 15

@@ -26,7 +26,10 @@ from rag_context.memory.meters import METRICS, Declaration
 from rag_context.server.mcp.handshake import LISTS
 from rag_context.server.mcp.protocol import RECALL, REMEMBER, TEMPLATE, listed_tool
 from rag_context.server.tools import tool_of
-from rag_context.settings import FILE_NAME, KEYS, ApiKey, ConnectionSettings, Key
+from rag_context.settings import KEYS, ConnectionSettings
+from rag_context.settings.config_file import FILE_NAME
+from rag_context.settings.keys import Key
+from rag_context.settings.sections import ApiKey
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 ALERTS = DOCS.parent / "deploy" / "prometheus" / "alerts.yml"

@@ -8,19 +8,10 @@ from pathlib import Path
 import pytest
 
 from rag_context.errors import ConfigurationError
-from rag_context.settings import (
-    KEYS,
-    ApiKey,
-    Key,
-    Loaded,
-    Settings,
-    check_available,
-    is_loopback,
-    load_settings,
-    mask_url,
-    shown,
-)
+from rag_context.settings import KEYS, Loaded, Settings, check_available, is_loopback, load_settings, mask_url, shown
 from rag_context.settings.installation import install_command
+from rag_context.settings.keys import Key
+from rag_context.settings.sections import ApiKey
 
 HASH = "sha256:" + "0" * 64
 

@@ -8,7 +8,7 @@ from rag_context.client import AsyncClient, BadRequestError, ServerBusyError, Se
 from rag_context.errors import ConfigurationError
 from rag_context.logs import REQUEST_ID
 from rag_context.server.direct_calls import DirectCalls
-from rag_context.settings import Settings, VocabularySettings
+from rag_context.settings.sections import Settings, VocabularySettings
 from tests.server.stub_service import StubService, as_service
 
 

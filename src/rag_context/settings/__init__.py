@@ -6,35 +6,18 @@ The names below are loaded when they are used: `rag-context mcp` answers its cli
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rag_context.settings.config_file import FILE_NAME
-
 if TYPE_CHECKING:
-    from rag_context.settings.keys import KEYS, Key, mask_url, shown
-    from rag_context.settings.sections import (
-        ApiKey,
-        ConnectionSettings,
-        EmbedderSettings,
-        RerankerSettings,
-        SearchSettings,
-        Settings,
-        StoreSettings,
-        VocabularySettings,
-    )
+    from rag_context.settings.keys import KEYS, mask_url, shown
+    from rag_context.settings.sections import ConnectionSettings, EmbedderSettings, Settings, StoreSettings
     from rag_context.settings.sources import Loaded, check_available, is_loopback, load_settings
 
 __all__ = [
-    "FILE_NAME",
     "KEYS",
-    "ApiKey",
     "ConnectionSettings",
     "EmbedderSettings",
-    "Key",
     "Loaded",
-    "RerankerSettings",
-    "SearchSettings",
     "Settings",
     "StoreSettings",
-    "VocabularySettings",
     "check_available",
     "is_loopback",
     "load_settings",

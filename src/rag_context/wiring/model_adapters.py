@@ -17,7 +17,7 @@ from rag_context.memory.bound_embedder import OpenFormer
 from rag_context.ports.models import Embedder
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.chain import Reranking
-from rag_context.settings import EmbedderSettings, RerankerSettings, Settings
+from rag_context.settings.sections import EmbedderSettings, RerankerSettings, Settings
 from rag_context.wiring.stores import Stores
 
 if TYPE_CHECKING:
