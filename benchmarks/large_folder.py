@@ -23,7 +23,7 @@ from rag_context.files.file_reading import Labels
 from rag_context.files.folder_sync import Gone
 from rag_context.files.walk import roots
 from rag_context.memory.background_maintenance import Duties
-from rag_context.memory.local_target import LocalTarget
+from rag_context.memory.hook_service import LocalTarget
 from rag_context.settings import Settings
 from rag_context.stores.sqlite.embedded import FILE_NAME
 from rag_context.wiring.opening import open_service

@@ -3,8 +3,7 @@
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from rag_context.collections.provider_service import AllowedAddresses
-from rag_context.collections.registry import ProviderRegistry, guessed_addresses
+from rag_context.collections.registry import AllowedAddresses, ProviderRegistry, guessed_addresses
 from rag_context.settings import Settings
 from rag_context.wiring.collection_providers import provider_registry
 

@@ -11,7 +11,7 @@ from rag_context.domain.journal import acting
 from rag_context.errors import BackendError
 from rag_context.files.target import OnReceipt
 from rag_context.logs import configure_logging
-from rag_context.memory.local_target import LocalTarget, new_request_id
+from rag_context.memory.hook_service import LocalTarget, new_request_id
 from rag_context.memory.service import Service
 from rag_context.settings import Loaded, Settings
 from rag_context.settings.keys import location_of

@@ -15,8 +15,7 @@ from rag_context.collections.collection_maintenance import CollectionMaintenance
 from rag_context.collections.collections import CollectionInput, Collections
 from rag_context.collections.labels import MODEL_LABEL, OWN_EMBEDDER, PROVIDER_LABEL, model_record
 from rag_context.collections.provider_connections import DEFAULT, CollectionRef
-from rag_context.collections.provider_service import AllowedAddresses, ProviderService
-from rag_context.collections.registry import ProviderRegistry
+from rag_context.collections.registry import AllowedAddresses, ProviderRegistry, ProviderService
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Vector

@@ -27,8 +27,7 @@ from rag_context.collections.provider_connections import (
     TextEmbedder,
     closing,
 )
-from rag_context.collections.provider_service import AllowedAddresses
-from rag_context.collections.registry import ProviderKind, ProviderRegistry, Registered
+from rag_context.collections.registry import AllowedAddresses, ProviderKind, ProviderRegistry, Registered
 from rag_context.domain.reports import counted
 from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.errors import BackendError, ConfigurationError, InvalidInputError

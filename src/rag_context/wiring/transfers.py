@@ -89,7 +89,7 @@ async def open_origins(
 
 async def _mongodb(settings: Settings, uri: str, stack: AsyncExitStack) -> AdoptionOrigin:
     await _imported("rag_context.stores.mongodb", "pymongo", "mongodb")
-    from rag_context.stores.mongodb.other_documents import open_other_documents  # noqa: PLC0415  (an extra)
+    from rag_context.stores.mongodb.document_store import open_other_documents  # noqa: PLC0415  (an extra)
 
     stores = settings.stores
     documents = await stack.enter_async_context(
