@@ -109,13 +109,12 @@ async def _by_both(collections: Collections, ref: CollectionRef, query: Collecti
         np.full(len(ids), VECTOR_WEIGHT),
     )
     order = sorted(range(len(ids)), key=lambda at: (-fused[at], ids[at]))[: query.limit]
-    return [_mixed(entries[ids[at]], cosines[ids[at]], found[at].share) for at in order]
-
-
-def _mixed(entry: Entry, cosine: float, share: float) -> CollectionMatch:
-    """A match with a score that can be compared between queries; the fused score only orders those of one query."""
-    score = VECTOR_WEIGHT * max(cosine, 0.0) + (1.0 - VECTOR_WEIGHT) * share
-    return CollectionMatch(entry, score, cosine, share)
+    matches: list[CollectionMatch] = []
+    for at in order:  # each with a score that compares between queries: the fused one only orders those of one
+        cosine, share = cosines[ids[at]], found[at].share
+        score = VECTOR_WEIGHT * max(cosine, 0.0) + (1.0 - VECTOR_WEIGHT) * share
+        matches.append(CollectionMatch(entries[ids[at]], score, cosine, share))
+    return matches
 
 
 async def _vector(collections: Collections, ref: CollectionRef, query: CollectionQuery) -> Vector:

@@ -10,7 +10,7 @@ that is in more than `MOST_HITS` of them has no weight. Answers are not cached, 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from cachetools import LRUCache
@@ -132,17 +132,6 @@ class _Vectors:
         return [] if narrowed is None else await self._inner.search(vector, limit=limit, where=narrowed)
 
 
-@dataclass(frozen=True, slots=True)
-class _Weighed:
-    """The passages of a key's part that hold words of a query, by their ids."""
-
-    hits: Mapping[str, KeywordHit]
-
-    def among(self, ids: Collection[str], limit: int) -> list[KeywordHit]:
-        found = [self.hits[id_] for id_ in ids if id_ in self.hits]
-        return sorted(found, key=lambda hit: (-hit.bm25, hit.chunk.id))[:limit]
-
-
 class _Texts:
     """`KeywordIndex` of a key, whose scores of a part of the memory follow from that part alone."""
 
@@ -150,7 +139,7 @@ class _Texts:
         self._inner = inner
         self._documents = documents
         self._bounds = bounds
-        self._weighed: LRUCache[tuple[str, Tenant, int], _Weighed] = LRUCache(QUERIES)
+        self._weighed: LRUCache[tuple[str, Tenant, int], Mapping[str, KeywordHit]] = LRUCache(QUERIES)
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
         narrowed = self._bounds.narrowed(where)
@@ -158,13 +147,14 @@ class _Texts:
             return []
         if not self._bounds.is_part_of(where.tenant):
             return await self._inner.search(query, limit=limit, where=narrowed)
-        found = await self._by_word(query, narrowed)
-        return (await self._of(query, where.tenant)).among({id_ for hits in found for id_ in hits}, limit)
+        found, weighed = await self._by_word(query, narrowed), await self._of(query, where.tenant)
+        hits = [weighed[id_] for id_ in {id_ for chunks in found for id_ in chunks} if id_ in weighed]
+        return sorted(hits, key=lambda hit: (-hit.bm25, hit.chunk.id))[:limit]
 
     async def score(self, query: str, chunks: Sequence[ChunkRef], *, tenant: Tenant) -> dict[str, KeywordHit]:
         if not self._bounds.is_part_of(tenant):
             return await self._inner.score(query, chunks, tenant=tenant)
-        hits = (await self._of(query, tenant)).hits
+        hits = await self._of(query, tenant)
         return {chunk.id: hits[chunk.id] for chunk in chunks if chunk.id in hits}
 
     async def conversations(self, query: str, threads: Sequence[str], *, tenant: Tenant) -> Mapping[str, float]:
@@ -172,7 +162,8 @@ class _Texts:
             return await self._inner.conversations(query, threads, tenant=tenant)
         return {}  # others take part in them
 
-    async def _of(self, query: str, tenant: Tenant) -> _Weighed:
+    async def _of(self, query: str, tenant: Tenant) -> Mapping[str, KeywordHit]:
+        """The passages of the key's part that hold words of a query, by their ids."""
         key = query, tenant, self._documents.version
         known = self._weighed.get(key)
         if known is None:
@@ -188,7 +179,7 @@ class _Texts:
         return [{hit.chunk.id: hit.chunk for hit in hits} if len(hits) <= MOST_HITS else {} for hits in found]
 
 
-def _weighed(found: Sequence[Mapping[str, ChunkRef]]) -> _Weighed:
+def _weighed(found: Sequence[Mapping[str, ChunkRef]]) -> Mapping[str, KeywordHit]:
     """Scores by the words that each chunk holds: one is worth more the fewer of the chunks have it."""
     chunks = {id_: chunk for hits in found for id_, chunk in hits.items()}
     weights = [inverse_document_frequency(len(chunks), len(hits)) for hits in found]
@@ -197,7 +188,7 @@ def _weighed(found: Sequence[Mapping[str, ChunkRef]]) -> _Weighed:
         for id_ in hits:
             scores[id_] += weight
     total = sum(weights) or 1.0
-    return _Weighed({id_: KeywordHit(chunks[id_], score, min(score / total, 1.0)) for id_, score in scores.items()})
+    return {id_: KeywordHit(chunks[id_], score, min(score / total, 1.0)) for id_, score in scores.items()}
 
 
 class _Journal:

@@ -298,7 +298,9 @@ class Dependency:
                 except BackendError as error:
                     self._note(error, permit, had_time=had_time)
                     # A connection that the server had closed fails once; the next try opens another.
-                    if not tries or not _may_pass(error) or deadline.remaining_s < RETRY_NEEDS_S:
+                    is_lasting = isinstance(error, BackendTimeoutError | BackendStartingError)
+                    may_pass = isinstance(error, BackendUnavailableError) and not is_lasting
+                    if not tries or not may_pass or deadline.remaining_s < RETRY_NEEDS_S:
                         raise
                 else:
                     permit.succeed()
@@ -314,11 +316,6 @@ class Dependency:
         # One that rejected the call answered, so it is not down.
         if not isinstance(error, BackendRejectedError) and (had_time or not isinstance(error, BackendTimeoutError)):
             permit.fail()
-
-
-def _may_pass(error: BackendError) -> bool:
-    is_lasting = isinstance(error, BackendTimeoutError | BackendStartingError)
-    return isinstance(error, BackendUnavailableError) and not is_lasting
 
 
 @dataclass(eq=False)

@@ -17,7 +17,7 @@ from rag_context.domain.where import matches, value_at
 from rag_context.ports import provider
 from rag_context.stores.engines import DiscardedRows, check_dimension, metadata_text, timed_health, unknown_collection
 from rag_context.stores.postgres import collection_entries
-from rag_context.stores.postgres.connection import Connection, PostgresDatabase
+from rag_context.stores.postgres.connection import Connection, PostgresDatabase, Row
 from rag_context.stores.postgres.writer import copy_rows
 from rag_context.stores.sql_documents import Parameters
 from rag_context.stores.tokens import distinct
@@ -148,11 +148,7 @@ class PostgresCollections:
 
     async def vectors(self, name: str, ids: Sequence[str]) -> dict[str, Vector]:
         async def found(connection: Connection, record: _Record) -> dict[str, Vector]:
-            rows = await connection.fetch(
-                "SELECT id, embedding FROM rag_context.entries WHERE collection = $1 AND id = ANY ($2)",
-                record.key,
-                [collection_entries.escaped(id_) for id_ in ids],
-            )
+            rows = await _rows_of(connection, record, "id, embedding", ids)
             return {collection_entries.unescaped(id_): vector for id_, vector in rows}
 
         return await self._read(name, found)
@@ -200,11 +196,7 @@ class PostgresCollections:
 
     async def get(self, name: str, ids: Sequence[str]) -> dict[str, provider.Entry]:
         async def found(connection: Connection, record: _Record) -> dict[str, provider.Entry]:
-            rows = await connection.fetch(
-                "SELECT id, text, metadata FROM rag_context.entries WHERE collection = $1 AND id = ANY ($2)",
-                record.key,
-                [collection_entries.escaped(id_) for id_ in ids],
-            )
+            rows = await _rows_of(connection, record, "id, text, metadata", ids)
             entries = [collection_entries.entry_from(row) for row in rows]
             return {entry.id: entry for entry in entries}
 
@@ -217,11 +209,7 @@ class PostgresCollections:
         """Remove those of these entries that `where` lets through when they go, all in one transaction."""
 
         async def deleted(connection: Connection, record: _Record) -> int:
-            rows = await connection.fetch(
-                "SELECT id, metadata, text FROM rag_context.entries WHERE collection = $1 AND id = ANY ($2)",
-                record.key,
-                [collection_entries.escaped(id_) for id_ in ids],
-            )
+            rows = await _rows_of(connection, record, "id, metadata, text", ids)
             gone = [row["id"] for row in rows if matches(where, collection_entries.entry_from(row).metadata)]
             removed = await collection_entries.remove_entries(connection, record.key, gone)
             await connection.execute(
@@ -320,6 +308,12 @@ class PostgresCollections:
 
         self._discarded.remove_leftovers()
         return await self._database.write(changed)
+
+
+async def _rows_of(connection: Connection, record: _Record, columns: str, ids: Sequence[str]) -> list[Row]:
+    statement = f"SELECT {columns} FROM rag_context.entries WHERE collection = $1 AND id = ANY ($2)"  # noqa: S608
+    rows: list[Row] = await connection.fetch(statement, record.key, [collection_entries.escaped(id_) for id_ in ids])
+    return rows
 
 
 async def _locked(connection: Connection, name: str) -> _Record:
