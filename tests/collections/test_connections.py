@@ -22,7 +22,7 @@ from rag_context.ports.provider import Provider
 from rag_context.resilience.dependency import BreakerOpenError
 from rag_context.settings import ConnectionSettings, Settings
 from rag_context.testing.fakes import Fault, Faulty, FrozenClock
-from rag_context.wiring.opening import open_all_connections
+from rag_context.wiring.collection_providers import open_all_connections
 from tests.collections.memory_collections import MemoryCollections
 
 LONG_S = 30.0

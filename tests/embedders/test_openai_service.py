@@ -15,8 +15,8 @@ from rag_context.errors import IndexMismatchError
 from rag_context.memory.service import Service
 from rag_context.settings import EmbedderSettings, Settings
 from rag_context.testing import FakeEmbedder
-from rag_context.wiring.model_adapters import former_embedders
-from rag_context.wiring.opening import OnMismatch, open_service
+from rag_context.wiring.model_adapters import OnMismatch, former_embedders
+from rag_context.wiring.opening import open_service
 from tests.servers.embedding_stub import EmbeddingStub, embedding_stub
 
 TIMEOUT_S = 30.0

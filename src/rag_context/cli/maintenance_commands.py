@@ -24,7 +24,8 @@ from rag_context.logs import configure_logging
 from rag_context.memory.index_maintenance import report
 from rag_context.settings import Settings
 from rag_context.transfer.mover import Copied, MoveDifference
-from rag_context.wiring.opening import OnMismatch, open_audit, open_service
+from rag_context.wiring.model_adapters import OnMismatch
+from rag_context.wiring.opening import open_audit, open_service
 from rag_context.wiring.stores import begin_empty_index
 from rag_context.wiring.transfers import EMBEDDED, Move, open_move
 

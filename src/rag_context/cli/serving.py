@@ -28,6 +28,7 @@ from rag_context.files.histories.places import watched
 from rag_context.files.watching import Follower
 from rag_context.logs import configure_logging
 from rag_context.memory.accesses import recorded_by
+from rag_context.memory.background_maintenance import Duties
 from rag_context.memory.service import Service
 from rag_context.server.app import create_app
 from rag_context.server.hook_socket import answering_hooks
@@ -35,7 +36,8 @@ from rag_context.server.peers import Peers, answering, shared
 from rag_context.server.running import run, serve
 from rag_context.server.worker_process import WorkerEnd, WorkerEvent, WorkerReport, WorkerServer
 from rag_context.wiring.local_files import HISTORIES_NAME, open_file_manifest
-from rag_context.wiring.opening import Duties, OnMismatch, open_service
+from rag_context.wiring.model_adapters import OnMismatch
+from rag_context.wiring.opening import open_service
 
 logger = logging.getLogger("rag_context.cli.serving")  # also where this module is run as `__main__`
 

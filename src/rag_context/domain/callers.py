@@ -91,11 +91,9 @@ def _missing(field: str, allowed: tuple[str, ...]) -> InvalidInputError:
 class CallerId:
     """The identity of a caller, as the server knows it.
 
-    Args:
-        session: an MCP session or a stdio process, verified to be the caller's; None without one.
-        key: name of the API key; None if the server needs none.
-        bounds: what there is for the key; None: everything.
-        only_adds: whether it may store documents, and do nothing to those of others.
+    `session` is an MCP session or a stdio process, verified to be the caller's; `key` the name of the API key, None if
+    the server needs none; `bounds` what there is for the key, None: everything. Who `only_adds` may store documents,
+    and do nothing to those of others.
     """
 
     session: str | None = None

@@ -327,14 +327,10 @@ class Findings:
 class Injection:
     """A passage that an agent was shown unasked, or one that was withheld from it.
 
-    Attributes:
-        event: at which moment of the session.
-        project: the tag of the session's project.
-        subject: the file or command that it is about; "" at other moments.
-        document_id: of the passage; "" where a moment came to nothing as a whole.
-        reason: why it was withheld; "" where it was shown.
-        tokens: what it cost; 0 where it was withheld.
-        scores: what it was judged by.
+    `event` is the moment of the session, `project` the tag of its project, `subject` the file or command that it is
+    about ("" at other moments), `document_id` that of the passage ("" where a moment came to nothing as a whole).
+    `reason` says why it was withheld ("" where it was shown), `tokens` what it cost (0 where it was withheld), and
+    `scores` what it was judged by.
     """
 
     at: datetime

@@ -220,12 +220,9 @@ class Breaker:
 class Dependency:
     """Calls to one backend, counted, bounded and cut off by a breaker of its own.
 
-    Args:
-        name: `embedder`, `vectors`, `documents`.
-        ping: a real call without any cache; the background probe and the health report use it.
-        clock: monotonic seconds.
-        min_budget_s: a timeout of a call with a shorter time budget does not count as a failure of the backend.
-        probe_s: time budget of a ping by a call that finds the cooldown over; None where the background pings.
+    `ping` is a real call without any cache, for the background probe and the health report; `clock` gives monotonic
+    seconds. A timeout of a call with less than `min_budget_s` does not count as a failure of the backend. `probe_s` is
+    for a ping by a call that finds the cooldown over; None where the background pings.
     """
 
     name: str

@@ -1,6 +1,7 @@
 """Documents and chunks as tables of SQL have them: what reads them, once for SQLite and for PostgreSQL.
 
-Statements are written as those of `stores.sql_journal`. Rows are read by position.
+Statements are written as those of `stores.sql_journal`. Rows are read by position. `find_origins` is what documents of
+earlier versions get when their tables are brought up to date.
 """
 
 import json
@@ -11,6 +12,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from rag_context.domain.documents import (
+    CHAT,
     TEXT_FIELDS,
     Chunk,
     Cursor,
@@ -29,6 +31,7 @@ from rag_context.domain.documents import (
     unpacked_times,
 )
 from rag_context.domain.field_counts import DAY_US, DocumentGroup, FieldCounts
+from rag_context.domain.provenance import earlier_origin, origins
 from rag_context.domain.reports import Period, Periods
 from rag_context.domain.search import Filter, Passage
 from rag_context.domain.text import are_similar, signed, unsigned
@@ -409,3 +412,45 @@ def _states_of(rows: Iterable[Row]) -> dict[str, Stored]:
         )
         for id_, content_hash, status, occurred_at, origin, path_hash, chunk_ids in rows
     }
+
+
+_CONTENT = "SELECT {content} FROM {schema}documents AS d {contents} WHERE d.{key} = $1"
+
+_CHUNKS = """
+SELECT c.key, c.{start}, c.{end}, c.speaker
+FROM {schema}documents AS d {join} {schema}chunks AS c ON c.document = d.{document}
+WHERE d.{key} = $1 ORDER BY c.position
+"""
+
+_SPEAKERS = f"""
+SELECT DISTINCT c.document, c.speaker
+FROM {{schema}}documents AS d {{join}} {{schema}}chunks AS c ON c.document = d.{{document}}
+WHERE d.content_type = '{CHAT}' AND c.speaker IS NOT NULL
+"""  # noqa: S608
+
+
+class UpgradedTables(DocumentTables, Protocol):
+    """The tables inside the transaction that brings them up to date."""
+
+    async def execute(self, statement: str, *values: object) -> None: ...
+
+
+async def find_origins(tables: UpgradedTables) -> None:
+    """Give documents, and the chunks of the owner's conversations, an origin; mark the owner's instructions."""
+    speakers: dict[object, set[str]] = {}
+    for document, speaker in await tables.fetch(_SPEAKERS):
+        speakers.setdefault(document, set()).add(speaker)
+    keys: dict[Origin, list[int]] = {}
+    statement = "SELECT {key}, {document}, content_type, session_id, source, thread FROM {schema}documents"
+    for key, document, kind, session, source, thread in await tables.fetch(statement):
+        origin = earlier_origin(kind, session, source, thread, speakers.get(document, set()))
+        keys.setdefault(origin, []).append(key)
+    for origin, of_origin in keys.items():
+        await tables.execute("UPDATE {schema}documents SET origin = $1 WHERE {key} {among_2}", origin.value, of_origin)
+    for key in keys.get(Origin.OWNER, ()):
+        ((content,),) = await tables.fetch(_CONTENT, key)
+        chunks = await tables.fetch(_CHUNKS, key)
+        said = origins(content, CHAT, Origin.OWNER, [tuple(place) for _, *place in chunks])
+        for (chunk, *_), (whose, is_standing) in zip(chunks, said, strict=True):
+            marked = "UPDATE {schema}chunks SET origin = $2, standing = $3 WHERE key = $1"
+            await tables.execute(marked, chunk, whose.value, is_standing)

@@ -336,8 +336,7 @@ async def _note(tables: JournalTables, change: journal.Change) -> journal.Entry:
 async def _make(tables: JournalTables, change: journal.Change, reasons: list[int], last: int) -> journal.Entry:
     """Make a change with its entry; a purge drops the reasons of these entries, and of later ones about its documents.
 
-    Raises:
-        ConflictError: a document is not where it was; nothing changed.
+    Raises: ConflictError (a document is not where it was; nothing changed).
     """
     ids = [move.before.id for move in change.moves if move.before is not None]
     await tables.take_turns([*ids, *(move.after.id for move in change.moves if move.after is not None)])

@@ -119,8 +119,7 @@ async def check_model(stores: Stores, embedder: StartedEmbedder, settings: Setti
 
     If the store or the model is unavailable, nothing is raised: they are compared again once both are available.
 
-    Raises:
-        IndexMismatchError: another model embedded the index, and `on_mismatch` is REJECT.
+    Raises: IndexMismatchError (another model embedded the index, and `on_mismatch` is REJECT).
     """
     try:
         recorded = await stores.registry.recorded_model()

@@ -56,21 +56,9 @@ from rag_context.stores.sqlite.embedded import FILE_NAME, require_index
 from rag_context.tracing import exported
 from rag_context.transfer.exporter import Exporter
 from rag_context.transfer.importer import Conflict, Importer
-from rag_context.wiring.collection_providers import open_all_connections, open_collection_service
+from rag_context.wiring.collection_providers import open_collection_service
 from rag_context.wiring.model_adapters import OnMismatch, check_model, former_embedders, open_embedder, open_reranking
 from rag_context.wiring.stores import Stores, local_notes, open_cache, open_index_auditor, open_stores
-
-__all__ = [
-    "Duties",
-    "OnMismatch",
-    "open_adopting",
-    "open_all_connections",
-    "open_audit",
-    "open_export",
-    "open_import",
-    "open_service",
-    "recorded_accesses",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -93,9 +81,8 @@ async def open_service(
 
     `duties` are OWN where another process of the same server looks after the index.
 
-    Raises:
-        ConfigurationError: the settings cannot work.
-        IndexMismatchError: another model embedded the index, and `on_mismatch` is REJECT.
+    Raises: ConfigurationError (the settings cannot work), IndexMismatchError (another model embedded the index, and
+    `on_mismatch` is REJECT).
     """
     async with _opened(settings, on_mismatch, duties) as (_, service):
         yield service
@@ -123,9 +110,7 @@ async def open_import(
     Indexes of the store are built at the end of the block, if it did not fail; `on_built` is called with the share of
     the one over vectors that is built, 0..1.
 
-    Raises:
-        ConfigurationError: the settings cannot work.
-        IndexMismatchError: another model embedded the index.
+    Raises: ConfigurationError (the settings cannot work), IndexMismatchError (another model embedded the index).
     """
     async with _opened(settings, OnMismatch.REJECT) as (stores, service):
         importer = Importer(stores.documents, stores.writer, stores.registry, conflict, stores.journal)
@@ -137,9 +122,7 @@ async def open_import(
 async def open_adopting(settings: Settings) -> AsyncIterator[tuple[DocumentStore, Service]]:
     """Open the index to take over documents of other programs: what it has, and the service that indexes them.
 
-    Raises:
-        ConfigurationError: the settings cannot work.
-        IndexMismatchError: another model embedded the index.
+    Raises: ConfigurationError (the settings cannot work), IndexMismatchError (another model embedded the index).
     """
     async with _opened(settings, OnMismatch.REJECT) as (stores, service):
         yield stores.documents, service
@@ -159,9 +142,8 @@ async def open_audit(settings: Settings) -> AsyncIterator[Audit]:
 async def recorded_accesses(settings: Settings, limit: int) -> list[ErrorRecord]:
     """The latest calls that changed something or were rejected, newest first; of all servers on these stores.
 
-    Raises:
-        ConfigurationError: the settings cannot work, or there is no index.
-        BackendError: the store cannot be read.
+    Raises: ConfigurationError (the settings cannot work, or there is no index), BackendError (the store cannot be
+    read).
     """
     check_available(settings)
     if settings.stores.documents == "embedded":

@@ -64,9 +64,8 @@ async def open_origins(
 ) -> list[AdoptionOrigin]:
     """Open what the caller named, or what the settings name: documents first, then passages.
 
-    Raises:
-        InvalidInputError: nothing is named.
-        ConfigurationError: an address is invalid, or a client is not installed.
+    Raises: InvalidInputError (nothing is named), ConfigurationError (an address is invalid, or a client is not
+    installed).
     """
     is_requested = bool(qdrant or collection)
     if not any((mongodb, qdrant, chroma)):
@@ -158,9 +157,8 @@ class Move:
 async def open_move(settings: Settings, to: str) -> AsyncIterator[Move]:
     """Open the index of the settings and the one to move it to; other processes may use both.
 
-    Raises:
-        InvalidInputError: `to` is no `postgresql://` address nor `embedded`, or is where the index is already.
-        ConfigurationError: the settings cannot work, or there is no index.
+    Raises: InvalidInputError (`to` is no `postgresql://` address nor `embedded`, or is where the index is already),
+    ConfigurationError (the settings cannot work, or there is no index).
     """
     target = settings.model_copy(update={"stores": _stores_at(to, settings.stores)})
     check_available(settings)
@@ -221,10 +219,8 @@ def back_up(settings: Settings, file: BinaryIO, beside: Path, configuration: Pat
 
     Copies are made in the folder `beside`, for as long as it takes.
 
-    Raises:
-        ConfigurationError: there is no index in the data directory.
-        BackendError: it cannot be read, or is damaged.
-        OSError: the archive or a copy cannot be written.
+    Raises: ConfigurationError (there is no index in the data directory), BackendError (it cannot be read, or is
+    damaged), OSError (the archive or a copy cannot be written).
     """
     if settings.stores.documents != "embedded":
         raise ConfigurationError(
@@ -252,10 +248,9 @@ async def restore(settings: Settings, file: BinaryIO, *, over: bool) -> tuple[Ba
 
     With `over` what is there is set aside, and the result says where; else only an empty directory is filled.
 
-    Raises:
-        ConfigurationError: something is there, or a process uses it; nothing was changed.
-        InvalidInputError: the file is no whole backup, or its index is not sound; nothing was changed.
-        BackendError: the index in it cannot be read; nothing was changed.
+    Raises: ConfigurationError (something is there, or a process uses it; nothing was changed), InvalidInputError (the
+    file is no whole backup, or its index is not sound; nothing was changed), BackendError (the index in it cannot be
+    read; nothing was changed).
     """
     target = settings.data_dir
     paths = (target / f"{name}{suffix}" for name in sorted(_NAMES) for suffix in _SUFFIXES)

@@ -185,13 +185,10 @@ def split(
 ) -> list[documents.Span]:
     """Cut `content` into chunks, in order; an empty text has no chunks.
 
-    Args:
-        content: The text; offsets of the result are characters of it.
-        content_type: One of `CONTENT_TYPES`; any other is treated as documentation.
-        source: Where the text comes from; its extension names the grammar of code.
-        tokenizer: The embedder's own.
-        window: Most tokens of a chunk that the embedder reads, without prefixes; at least 1.
-        outline: Finds the definitions in code. The default reads them in this process, for texts that are trusted.
+    Offsets of the result are characters of `content`. Any other `content_type` than `CONTENT_TYPES` is treated as
+    documentation; the extension of `source` names the grammar of code. `tokenizer` is the embedder's own, `window` the
+    most tokens of a chunk that it reads, without prefixes, at least 1. `outline` finds the definitions in code; the
+    default reads them in this process, for texts that are trusted.
     """
     sizes = sizes_for(content_type, window)
     ruler = Ruler(content, tokenizer)

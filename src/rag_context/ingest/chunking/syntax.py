@@ -118,12 +118,9 @@ def marks(
 ) -> list[Mark] | None:
     """Where definitions begin and end, in order; None if the grammar cannot be followed in the time.
 
-    Args:
-        text: the source.
-        extension: names its grammar; one of those that `has_grammar`.
-        token_starts: where the embedder's tokens begin, ascending, in characters.
-        max_tokens: a definition of more tokens is followed by those inside it.
-        max_parse_s: how much of the processor's time its grammar may take.
+    `extension` names the grammar, one of those that `has_grammar`; `token_starts` is where the embedder's tokens begin,
+    ascending, in characters. A definition of more than `max_tokens` is followed by those inside it; its grammar may
+    take `max_parse_s` of the processor's time.
     """
     # A lone surrogate becomes `?`, which is one character too: offsets stay right.
     encoded = text.encode("utf-8", "replace")

@@ -13,7 +13,7 @@ from rag_context.errors import BackendDataError, BackendRejectedError, ForeignIn
 from rag_context.stores.postgres import driver
 from rag_context.stores.postgres.rows import PostgresTables
 from rag_context.stores.server_stores import log_failure
-from rag_context.stores.sql_upgrades import find_origins
+from rag_context.stores.sql_documents import find_origins
 
 T = TypeVar("T")
 
@@ -58,12 +58,10 @@ _NO_TIMEOUTS = {"statement_timeout": "0", "lock_timeout": "0"}
 class PostgresDatabase:
     """One database.
 
-    Args:
-        url: its address, `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`, several hosts separated by commas.
-        pool_size: connections at most.
-        statement_cache_size: prepared statements that each connection keeps, of which those of searches take up to
-            1 MB each on the server; 0 behind PgBouncer, whose connections change from transaction to transaction, and
-            which rejects our settings.
+    `url` is `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`, several hosts separated by commas. Of the prepared
+    statements that each connection keeps (`statement_cache_size`), those of searches take up to 1 MB each on the
+    server; 0 behind PgBouncer, whose connections change from transaction to transaction, and which rejects our
+    settings.
     """
 
     def __init__(self, url: str, *, pool_size: int = 10, statement_cache_size: int = 64) -> None:

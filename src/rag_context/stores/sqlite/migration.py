@@ -11,7 +11,7 @@ from rag_context.domain.documents import EPOCH, Chunk, Span
 from rag_context.domain.text import ANALYSER_VERSION, terms
 from rag_context.errors import BackendUnavailableError, ForeignIndexError
 from rag_context.ports.reading import completed
-from rag_context.stores.sql_upgrades import find_origins
+from rag_context.stores.sql_documents import find_origins
 from rag_context.stores.sqlite.document_rows import SqliteTables, lenient
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy
 from rag_context.stores.sqlite.memory.terms import packed
