@@ -3,7 +3,8 @@
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from rag_context.collections.registry import AllowedAddresses, ProviderRegistry, guessed_addresses
+from rag_context.collections.collection_service import AllowedAddresses
+from rag_context.collections.registry import ProviderRegistry, guessed_addresses
 from rag_context.settings import Settings
 from rag_context.wiring.collection_providers import provider_registry
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from rag_context.collections.collection_service import CollectionService
+from rag_context.collections.collection_service import AllowedAddresses, CollectionService
 from rag_context.collections.collections import Collections
 from rag_context.collections.labels import BUILT
 from rag_context.collections.provider_connections import (
@@ -27,7 +27,7 @@ from rag_context.collections.provider_connections import (
     TextEmbedder,
     closing,
 )
-from rag_context.collections.registry import AllowedAddresses, ProviderKind, ProviderRegistry, Registered
+from rag_context.collections.registry import ProviderKind, ProviderRegistry, Registered
 from rag_context.domain.reports import counted
 from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.errors import BackendError, ConfigurationError, InvalidInputError
