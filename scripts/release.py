@@ -112,6 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if dist.exists() and any(dist.iterdir()):
         sys.exit(f"{dist} is not empty: move or remove it first")
     made = [*build(dist), build_client(dist)]
+    del os.environ["RAG_CONTEXT_REPOSITORY"]  # only building reads it; rag-context takes it for a misspelt setting
     if not asked.only_build:
         with tempfile.TemporaryDirectory(prefix="rag-context-release-") as name:
             made.append(list_components(made[0], Path(name)))

@@ -14,7 +14,7 @@ from .browser import NARROW, launched, tab
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 MAX_BYTES = 130_000
-DESK = (1120, 760)
+DESK = (1120, 740)
 CORPUS = ROOT / "examples" / "corpus"
 TYPES: dict[str, str] = {"chats": "chat", "code": "code", "decisions": "decision", "docs": "documentation"}
 SHOWN = "why did we not build a native app?"
