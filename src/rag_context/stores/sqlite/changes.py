@@ -1,4 +1,4 @@
-"""The SQL statements of writes. Each function runs inside one savepoint."""
+"""The SQL statements of writes. Each function runs inside one transaction, or a savepoint of it."""
 
 import json
 import sqlite3

@@ -1,7 +1,7 @@
 """Group commit: the thread that writes commits all queued requests as one transaction.
 
-A commit costs a flush of the disk, however much is in it. Each request has its own savepoint, so that a failure does
-not affect the others; no result is returned before the commit.
+A commit costs a flush of the disk, however much is in it. Each of several requests has its own savepoint, so that a
+failure does not affect the others; no result is returned before the commit.
 """
 
 import asyncio
@@ -160,8 +160,17 @@ class Writer(FileUser):
             connection = self._connected()
             self._begin(connection)
             self._file.require_log()  # what is written to a removed one may be lost
-            for request in batch:
-                self._attempt(connection, request)
+            if len(batch) == 1:
+                # Without a savepoint, whose journal SQLite walks through after each statement that has triggers.
+                if not self._attempt(connection, batch[0]):
+                    connection.execute("ROLLBACK")
+                    self._begin(connection)
+            else:
+                for request in batch:
+                    connection.execute("SAVEPOINT request")
+                    if not self._attempt(connection, request):
+                        connection.execute("ROLLBACK TO request")
+                    connection.execute("RELEASE request")
             # Before the commit: after it another process may already have written, and its version is not this one.
             state = connection.execute(STATE).fetchone()
             connection.execute("COMMIT")
@@ -185,19 +194,20 @@ class Writer(FileUser):
         # Before the callers get their results: a search after its own write must not find a cached answer of before.
         self._publish(*state)
 
-    def _attempt(self, connection: sqlite3.Connection, request: _WriteRequest) -> None:
-        """Run one request; raises only what ended the whole transaction (no space, a broken disk)."""
+    def _attempt(self, connection: sqlite3.Connection, request: _WriteRequest) -> bool:
+        """Run one request; returns whether it succeeded.
+
+        Raises only what ended the whole transaction (no space, a broken disk).
+        """
         request.error = None
-        connection.execute("SAVEPOINT request")
         try:
             request.result = request.work(connection)
         except Exception as error:
             if not connection.in_transaction or (isinstance(error, sqlite3.Error) and faults.is_access_fault(error)):
                 raise  # the same failure affects all requests, and the connection may be its cause
-            connection.execute("ROLLBACK TO request")
             self._file.saw(error)
             request.error = faults.translated(error, self._file.path) if faults.is_fault(error) else error
-        connection.execute("RELEASE request")
+        return request.error is None
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         deadline = time.monotonic() + self._lock_timeout_s

@@ -49,7 +49,7 @@ WHERE c.document = ? ORDER BY c.position
 
 
 class SqliteJournalTables(SqliteTables):
-    """`JournalTables` over a connection, inside one savepoint."""
+    """`JournalTables` over a connection, inside one transaction."""
 
     selecting = _SELECTING
 
