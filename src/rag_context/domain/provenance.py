@@ -141,17 +141,13 @@ def is_role(speaker: str) -> bool:
     return speaker in _ROLE_NAMES
 
 
-def is_from_web(source: str) -> bool:
-    return source[:8].lower().startswith(("http://", "https://"))
-
-
 def origin_of(content_type: str, source: str, channel: Channel, speakers: Collection[str]) -> Origin:
     """Whose words a document is, by how it came in; `speakers` of a conversation as `role_name` writes them.
 
     A conversation that is submitted as one of a user and an assistant counts as the owner's, whose agent submitted it.
     A file that merely looks like one does not: `files.formats` knows those that a client recorded.
     """
-    if is_from_web(source):
+    if source[:8].lower().startswith(("http://", "https://")):
         return Origin.WEB
     if content_type != CHAT:
         return Origin.DOCUMENT if channel is Channel.FILE else Origin.AGENT

@@ -5,18 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from rag_context.domain.documents import (
-    Chunk,
-    Counts,
-    Cursor,
-    Document,
-    Listing,
-    Missing,
-    Retrievals,
-    Stored,
-    Tenant,
-    TenantState,
-)
+from rag_context.domain import documents
 from rag_context.domain.field_counts import FieldCounts
 from rag_context.domain.reports import ErrorRecord, Periods, SearchRecord, SearchSummary
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
@@ -57,13 +46,15 @@ class KeywordIndex(Protocol):
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
         """The chunks that hold the terms of the query best; equal ones by chunk id."""
 
-    async def score(self, query: str, chunks: Sequence[ChunkRef], *, tenant: Tenant) -> dict[str, KeywordHit]:
+    async def score(self, query: str, chunks: Sequence[ChunkRef], *, tenant: documents.Tenant) -> dict[str, KeywordHit]:
         """Exact BM25 scores of the given chunks of a tenant; unknown ones and those without any term may be left out.
 
         Frequencies of terms and mean lengths are the tenant's own here and in `search`: no other's chunk counts.
         """
 
-    async def conversations(self, query: str, threads: Sequence[str], *, tenant: Tenant) -> Mapping[str, float]:
+    async def conversations(
+        self, query: str, threads: Sequence[str], *, tenant: documents.Tenant
+    ) -> Mapping[str, float]:
         """BM25 of all that was said in each of these conversations of a tenant; none where the store cannot add it up.
 
         `text.conversation_bm25` of the sums of their messages.
@@ -80,16 +71,16 @@ class DocumentStore(Protocol):
     async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
         """The chunks before and after each chunk: in its document, else in its conversation."""
 
-    async def get(self, document_id: str) -> Document | None:
+    async def get(self, document_id: str) -> documents.Document | None:
         """A document with its content; None where it is unknown."""
 
-    async def stored(self, document_id: str) -> Stored | None:
+    async def stored(self, document_id: str) -> documents.Stored | None:
         """The content hash, status and chunk ids of a stored document; None where it is unknown."""
 
-    async def states(self, document_ids: Sequence[str]) -> dict[str, Stored]:
+    async def states(self, document_ids: Sequence[str]) -> dict[str, documents.Stored]:
         """As `stored`, for many documents; unknown ones are left out."""
 
-    async def chunks(self, document_id: str) -> list[Chunk]:
+    async def chunks(self, document_id: str) -> list[documents.Chunk]:
         """The chunks of a document by position."""
 
     async def pending(self, limit: int) -> list[str]:
@@ -98,39 +89,41 @@ class DocumentStore(Protocol):
     async def matching(self, where: Filter, limit: int) -> list[str]:
         """Ids of the documents that a filter lets through, oldest first."""
 
-    async def similar(self, documents: Sequence[Document]) -> list[list[str]]:
+    async def similar(self, documents: Sequence[documents.Document]) -> list[list[str]]:
         """For each document others of its tenant whose similarity hash is within 3 bits; none for the hash 0."""
 
-    async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
+    async def listing(
+        self, where: Filter, *, limit: int, after: documents.Cursor | None = None
+    ) -> list[documents.Listing]:
         """The documents that a filter lets through, newest first, then by id; those after the cursor `after`."""
 
     async def field_counts(self, where: Filter, most: int) -> FieldCounts:
         """The documents that a filter lets through, and the `most` latest sessions; may read a row of each."""
 
-    async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
+    async def inventory(self, after: str, limit: int) -> dict[str, documents.Stored]:
         """All documents of all tenants by ascending id, those after the id `after` ("" for the first)."""
 
     async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
         """The content hash of each stored document, of any tenant."""
 
-    async def tenants(self) -> list[Tenant]:
+    async def tenants(self) -> list[documents.Tenant]:
         """All tenants that have documents."""
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
         """Record that documents were returned, each as often as it is named."""
 
-    async def retrievals(self, document_id: str) -> Retrievals:
+    async def retrievals(self, document_id: str) -> documents.Retrievals:
         """How often a document was returned, and when last, as far as it has been recorded."""
 
-    async def counts(self) -> Counts: ...
+    async def counts(self) -> documents.Counts: ...
 
-    async def tenant_state(self, tenant: Tenant) -> TenantState:
+    async def tenant_state(self, tenant: documents.Tenant) -> documents.TenantState:
         """What this tenant has come to; no other's change is seen in it."""
 
     async def periods(self) -> Periods | None:
         """When the documents of all tenants were said or written, and when they were indexed; None without any."""
 
-    async def missing_vectors(self, where: Filter) -> Missing:
+    async def missing_vectors(self, where: Filter) -> documents.Missing:
         """How many of the passages that a filter lets through have no vector; the total is 0 where all have one."""
 
     async def ping(self) -> str: ...
@@ -139,19 +132,21 @@ class DocumentStore(Protocol):
 class Snapshot(Protocol):
     """One index in one moment, read in one thread. Results are those of the ports of the same names."""
 
-    def lag(self, tenant: Tenant) -> BackendError | None:
+    def lag(self, tenant: documents.Tenant) -> BackendError | None:
         """Why it is without what a tenant stored last, as a sentence for people; None if nothing is missing."""
 
     def vector_hits(self, vector: Vector, limit: int, where: Filter) -> Sequence[VectorHit]: ...
 
     def keyword_hits(self, query: str, limit: int, where: Filter) -> Sequence[KeywordHit]: ...
 
-    def scores(self, query: str, vector: Vector | None, chunk_ids: Sequence[str], tenant: Tenant) -> RawScores:
+    def scores(
+        self, query: str, vector: Vector | None, chunk_ids: Sequence[str], tenant: documents.Tenant
+    ) -> RawScores:
         """Both exact scores of those chunks of a tenant that are there, and no cosines without a vector."""
 
     def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]: ...
 
-    def conversations(self, query: str, threads: Sequence[str], tenant: Tenant) -> Mapping[str, float]: ...
+    def conversations(self, query: str, threads: Sequence[str], tenant: documents.Tenant) -> Mapping[str, float]: ...
 
     def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]: ...
 
@@ -212,7 +207,7 @@ class CandidateSource(Protocol):
         """Whether a server reads all of it before `work` runs: its parts have no times of their own, and are called one
         by one where it is late."""
 
-    async def prepare(self, query: str, tenant: Tenant) -> None:
+    async def prepare(self, query: str, tenant: documents.Tenant) -> None:
         """Read what the call needs to know of the query's terms in a tenant, while the query is embedded."""
 
     async def read(self, requested: Callable[[], CandidateRequest], work: Callable[[Snapshot], T]) -> T:

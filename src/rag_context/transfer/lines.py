@@ -44,7 +44,10 @@ def document_line(entry: IndexedDocument) -> bytes:
         "metadata": ExportedMetadata(**fields_of(document.metadata)),
         "message_times": tuple(MessageTimeFields(**fields_of(each)) for each in document.message_times),
         "similarity_hash": f"{document.similarity_hash:016x}",
-        "chunks": [_chunk_line(chunk) for chunk in entry.chunks],
+        "chunks": [
+            ExportedChunk(id=chunk.id, **fields_of(chunk.span), context=chunk.context, occurred_at=chunk.occurred_at)
+            for chunk in entry.chunks
+        ],
         "vectors": None if vectors is None else base64.b64encode(vectors.astype("<f4").tobytes()).decode("ascii"),
     }
     return documents.for_terminals(ExportedDocument(**line).to_json())
@@ -88,10 +91,6 @@ def model_of(line: ExportedModel | None) -> EmbeddingModel | None:
 def fields_of(record: "DataclassInstance", *without: str) -> dict[str, Any]:
     """The fields of a dataclass by name; `dataclasses.asdict` would copy each, which takes far longer."""
     return {name: getattr(record, name) for name in record.__dataclass_fields__ if name not in without}
-
-
-def _chunk_line(chunk: documents.Chunk) -> ExportedChunk:
-    return ExportedChunk(id=chunk.id, **fields_of(chunk.span), context=chunk.context, occurred_at=chunk.occurred_at)
 
 
 def _chunks(document: documents.Document, lines: Sequence[ExportedChunk]) -> tuple[documents.Chunk, ...]:

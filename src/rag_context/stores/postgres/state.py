@@ -304,10 +304,7 @@ class IndexState:
         await self.change(corrected)
 
     async def fold(self) -> None:
-        """Add the differences to the counters, unless another process does, and forget names that nothing refers to.
-
-        Raises: BackendError (nothing was changed).
-        """
+        """Add the differences to the counters, unless another process does, and forget names that nothing refers to."""
 
         async def folded(connection: Connection) -> None:
             # Of two that fold at once, the second would wait for rows that the first deletes, to find none left.

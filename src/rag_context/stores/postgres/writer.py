@@ -100,10 +100,7 @@ async def copy_rows(
 async def write_document(
     connection: Connection, change: PostgresChange, version: Version, words: Sequence[ChunkTerms]
 ) -> None:
-    """Put a document in place of its earlier version. Without vectors it is pending, and unchanged chunks keep theirs.
-
-    Raises: BackendRejectedError (the vectors do not match the chunks or the index).
-    """
+    """Put a document in place of its earlier version, whose unchanged chunks stay. Raises: BackendRejectedError."""
     document, chunks, vectors = version.document, version.chunks, version.vectors
     await connection.execute(_ONE_WRITER, stored(document.id))
     if vectors is not None:
@@ -137,10 +134,7 @@ async def write_new(
     words: Sequence[Sequence[ChunkTerms]],
     made_by: str | None,
 ) -> list[str]:
-    """Store those of these documents that the index does not have, table by table; returns their ids.
-
-    Raises: BackendRejectedError (the vectors of one do not match its chunks or the index).
-    """
+    """Store those documents that the index does not have; returns their ids. Raises: BackendRejectedError."""
     require_model(COMPONENT, change.fingerprint, made_by)
     ids = [stored(document.id) for document, _, _ in documents]
     await connection.execute(_ALL_WRITERS, ids)
@@ -197,10 +191,7 @@ async def attach_vectors(
     vectors: Matrix,
     made_by: str | None,
 ) -> bool:
-    """Store the vectors of a pending document; False if this version does not exist any more.
-
-    Raises: BackendRejectedError (the vectors do not match the chunks or the index).
-    """
+    """Store the vectors of a pending document; False if this version is gone. Raises: BackendRejectedError."""
     await connection.execute(_ONE_WRITER, stored(document_id))
     row = await connection.fetchrow(
         "SELECT content_hash, status, tenant FROM rag_context.documents WHERE id = $1", stored(document_id)

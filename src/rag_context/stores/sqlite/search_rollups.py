@@ -49,6 +49,11 @@ class _SearchRecord(NamedTuple):
     values: tuple[str | int | None, ...]
 
     @classmethod
+    def of(cls, record: reports.SearchRecord) -> "_SearchRecord":
+        values = tuple(getattr(record, name) for name in reports.COUNTED)
+        return cls(microseconds(record.timestamp), record.latency_ms, record.cache_hit, record.is_fallback, values)
+
+    @classmethod
     def read(cls, row: Sequence[Any]) -> "_SearchRecord":
         """The search of a row with `_COLUMNS`."""
         timestamp, latency_ms, cache_hit, fallback, *values = row
@@ -124,17 +129,7 @@ def _append(
         _insert("searches", search_statistics.SEARCH_COLUMNS), map(search_statistics.search_row, searches)
     )
     connection.executemany(_insert("errors", search_statistics.ERROR_COLUMNS), map(search_statistics.error_row, errors))
-    searched = [
-        _SearchRecord(
-            microseconds(each.timestamp),
-            each.latency_ms,
-            each.cache_hit,
-            each.is_fallback,
-            tuple(getattr(each, name) for name in reports.COUNTED),
-        )
-        for each in searches
-    ]
-    _add_to_slots(searched, connection)
+    _add_to_slots([_SearchRecord.of(each) for each in searches], connection)
 
 
 def _insert(table: str, columns: Sequence[str]) -> str:
