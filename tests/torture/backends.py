@@ -8,13 +8,14 @@ from typing import TypeAlias
 
 import redis
 
+from tests.servers import qdrant
 from tests.servers.postgres import execute, postgres_process, url_of
 from tests.servers.redis import redis_server
 
 Opened: TypeAlias = tuple[dict[str, str], Callable[[], None]]
 """Environment of the server, and the maintenance of its backend."""
 
-BACKENDS = ("embedded", "postgres", "redis")
+BACKENDS = ("embedded", "postgres", "redis", "qdrant")
 ERASED_S = 60.0
 MARK = b"canary"
 DIGITS = 12
@@ -25,7 +26,7 @@ _NO_OLD_LOG = ("-c", "wal_recycle=off", "-c", "min_wal_size=32MB", "-c", "fsync=
 
 @contextmanager
 def backend(name: str, place: Path) -> Iterator[Opened]:
-    """The embedded store, or PostgreSQL or a Redis beside it with all of their files below `place`."""
+    """The embedded store, PostgreSQL or a Redis with all of their files below `place`, or vectors in Qdrant."""
     match name:
         case "postgres":
             place.chmod(0o755)
@@ -38,6 +39,10 @@ def backend(name: str, place: Path) -> Iterator[Opened]:
                 url = f"redis://127.0.0.1:{process.port}/0"
                 stores = {"RAG_CONTEXT_STORES__CACHE": "redis", "RAG_CONTEXT_STORES__REDIS_URL": url}
                 yield stores, lambda: _rewrite(url)
+        case "qdrant":
+            with qdrant.running() as vectors:
+                stores = {"VECTORS": "qdrant", "QDRANT_URL": vectors.url}
+                yield {f"RAG_CONTEXT_STORES__{key}": value for key, value in stores.items()}, lambda: None
         case _:
             yield {}, lambda: None
 
