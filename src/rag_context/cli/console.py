@@ -189,6 +189,7 @@ class Console:
             with self._out.capture() as drawn:
                 self._out.print(drawing, soft_wrap=True)
             sys.stdout.write(re.sub(" +$", "", drawn.get(), flags=re.MULTILINE))  # what fills columns up is for eyes
+            sys.stdout.flush()
 
     @cached_property
     def _out(self) -> "RichConsole":
