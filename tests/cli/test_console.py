@@ -61,10 +61,14 @@ def test_entries_are_cut_at_a_word_to_the_width_of_a_terminal(
 
 @pytest.mark.parametrize(
     ("seconds", "said"),
-    [(3, "just now"), (90, "1 minute ago"), (7_300, "2 hours ago"), (90_000, "1 day ago"), (40_000_000, "1 year ago")],
+    [(3, "just now"), (90, "1 minute ago"), (7_300, "2 hours ago"), (90_000, "1 day ago"), (1_300_000, "2 weeks ago")],
 )
 def test_an_age_is_said_in_its_largest_unit(seconds: int, said: str) -> None:
     assert ago(datetime.now(UTC) - timedelta(seconds=seconds)) == said
+
+
+def test_what_is_older_than_a_month_has_its_day() -> None:
+    assert ago(datetime(2025, 3, 1, 12, tzinfo=UTC)) == "2025-03-01"
 
 
 def test_what_belongs_to_a_line_is_indented_below_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -153,5 +153,5 @@ def test_the_command_line_shows_when_it_was_said(server: Served, place: Path) ->
     searched = command("search", "gate code", "--until", "2025-03-02", data_dir=place / "data", TZ="UTC")
     assert "2025-03-01" in searched.stdout, searched.stdout
     printed = command("list", "--until", "2025-03-01", data_dir=place / "data", TZ="UTC").stdout
-    assert " 2024-06-07 " in printed, printed
+    assert " 2024-06-07\n" in printed, printed
     assert "Said or written" in command("stats", data_dir=place / "data").stdout

@@ -35,14 +35,8 @@ Cell: TypeAlias = str | tuple[str, str] | Sequence[Part]
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _WIDE = 1000
-_UNITS = (
-    (31_557_600, "year"),
-    (2_629_800, "month"),
-    (604_800, "week"),
-    (86_400, "day"),
-    (3_600, "hour"),
-    (60, "minute"),
-)
+_UNITS = ((604_800, "week"), (86_400, "day"), (3_600, "hour"), (60, "minute"))
+_MONTH_S = 31 * 86_400
 _INDENT = 4
 
 
@@ -57,12 +51,12 @@ def one_line(text: str) -> str:
 
 
 def ago(at: datetime) -> str:
-    """How long ago that was, in the largest unit: `2 hours ago`."""
+    """How long ago that was, in the largest unit: `2 hours ago`; the day where that is more than a month."""
     seconds = (datetime.now(UTC) - at).total_seconds()
-    for length_s, unit in _UNITS:
-        if seconds >= length_s:
-            return f"{counted(int(seconds // length_s), unit)} ago"
-    return "just now" if seconds > -60 else f"{at.astimezone():%Y-%m-%d}"
+    if not -60 < seconds < _MONTH_S:
+        return f"{at.astimezone():%Y-%m-%d}"
+    units = (f"{counted(int(seconds // length_s), unit)} ago" for length_s, unit in _UNITS if seconds >= length_s)
+    return next(units, "just now")
 
 
 def separated(parts: Iterable[Part]) -> list[Part]:
