@@ -221,8 +221,8 @@ class MemoryStore:
         self.searches.extend(searches)
         self.errors.extend(errors)
 
-    async def recent(self, since: datetime, limit: int) -> list[reports.SearchRecord]:
-        found = [record for record in self.searches if record.timestamp >= since]
+    async def recent(self, since: datetime, limit: int, until: datetime | None = None) -> list[reports.SearchRecord]:
+        found = [each for each in self.searches if since <= each.timestamp <= (until or each.timestamp)]
         return sorted(found, key=lambda record: record.timestamp, reverse=True)[:limit]
 
     async def accesses(self, limit: int) -> list[reports.ErrorRecord]:

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,16 +66,69 @@ def test_a_backup_comes_back(source: Commands, target: Commands) -> None:
     again = target("import", "backup.jsonl", "--json")
     assert again.json() == {
         "new": 0, "replaced": 0, "completed": 0, "unchanged": 2, "kept": 0, "pending": 0, "broken": 0,
-        "changes_left": 0, "complete": True,
+        "entries": 0, "searches": 0, "changes_left": 0, "complete": True,
     }  # fmt: skip
 
 
 def test_it_goes_through_pipes(source: Commands, target: Commands) -> None:
     exported = source("export", "-", "--json")
-    assert json.loads(exported.err) == {"documents": 2, "pending": 0, "chunks": 2}
+    assert json.loads(exported.err) == {"documents": 2, "pending": 0, "chunks": 2, "entries": 0, "searches": 0}
     assert len(exported.lines()) == 5
     imported = fed(target, exported.out, "import", "-")
     assert (imported.status, imported.err) == (0, "2 new\n")
+
+
+def test_collections_and_statistics_go_along_on_request(source: Commands, target: Commands) -> None:
+    assert source("collections", "create", "handbook", "--metadata", '{"of": {"ship": 1}}').status == 0
+    texts: list[dict[str, Any]] = [
+        {"text": "The pump in the cellar is blue.", "metadata": {"deck": {"number": 2.0}}},
+        {"text": "Valve 7."},
+    ]
+    source.write("texts.jsonl", "".join(f"{json.dumps(each)}\n" for each in texts))
+    assert source("collections", "add", "handbook", "texts.jsonl").status == 0
+    assert source("collections", "create", "empty").status == 0
+    title(source, "which colour has the pump")
+    assert source("export", "plain.jsonl").err == "2 documents exported.\n"
+    exported = source("export", "all.jsonl", "--collections", "--statistics")
+    assert exported.err == "2 documents exported.\n2 documents of collections and 1 record of searches, too.\n"
+    versions = [json.loads((source.folder / name).read_text().splitlines()[0])["version"] for name in FILES]
+    assert versions == [3, 4]  # what an earlier version can read stays readable for it
+    assert target("import", "all.jsonl").err == "2 new\n2 documents of collections and 1 record of searches, too.\n"
+    for words in (("collections", "list"), ("collections", "documents", "handbook"), ("stats", "--range", "30d")):
+        was, now = (commands(*words, "--json").json() for commands in (source, target))
+        assert without_times(was) == without_times(now)
+    answer = target("collections", "query", "handbook", "what colour is the pump?", "--json").json()
+    assert answer["results"][0]["text"] == texts[0]["text"]
+    again = target("import", "all.jsonl", "--json").json()
+    assert (again["unchanged"], again["entries"], again["searches"], again["complete"]) == (2, 0, 0, True)
+
+
+FILES = ("plain.jsonl", "all.jsonl")
+
+
+def without_times(answer: Any) -> Any:
+    """An answer without what is about the moment in which it was given."""
+    if isinstance(answer, list):
+        return [without_times(each) for each in answer]
+    if not isinstance(answer, dict):
+        return answer
+    passing = {"latency", "latencyMs", "generatedAt", "since", "until", "timeline", "uptime", "start"}
+    return {name: without_times(value) for name, value in answer.items() if name not in passing}
+
+
+def test_a_collection_that_is_another_there_is_named_and_left(source: Commands, target: Commands) -> None:
+    source("collections", "create", "handbook")
+    source("export", "all.jsonl", "--collections")
+    target("collections", "create", "handbook", "--embedding-provider", "elsewhere")
+    imported = target("import", "all.jsonl")
+    assert imported.status == 1
+    assert "A collection 'handbook' with another origin or model is there already" in imported.err
+    assert "does not end as an export does" not in imported.err
+    assert "elsewhere" in target("collections", "list", "--json").out
+
+
+def test_collections_are_of_no_project(source: Commands) -> None:
+    assert source("export", "-", "--project", "own", "--statistics").status == 2
 
 
 def test_one_project_is_exported_alone(source: Commands) -> None:

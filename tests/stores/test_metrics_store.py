@@ -1,5 +1,6 @@
 """What every metrics store does: keep records, and sum them up by definition."""
 
+import json
 import math
 from collections import Counter
 from dataclasses import replace
@@ -11,6 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rag_context.domain.reports import ACCESS, ERROR, ErrorRecord, SearchRecord
+from rag_context.errors import InvalidInputError
+from rag_context.transfer.beside_documents import BesideDocuments
+from tests.memory_stores import MemoryStore
 from tests.stores.builders import NOON, Stores, minutes
 from tests.stores.opened import MONGODB
 
@@ -81,12 +85,33 @@ async def test_the_latest_searches_are_listed(store: Stores) -> None:
     made = [record(NOON + minutes(count), level=count + 1, cache_hit=count == 1) for count in range(4)]
     made[2] = replace(made[2], error="unanswered", results_count=0, query="wer trägt den Schlüssel?")
     await store.metrics.append(made, [])
-    listed = await store.metrics.recent(NOON + minutes(1), 2)
-    assert listed == [
-        replace(each, embedding_latency_ms=None, vector_latency_ms=None, text_latency_ms=None)
-        for each in (made[3], made[2])
-    ]
+    assert await store.metrics.recent(NOON + minutes(1), 2) == [made[3], made[2]]
     assert len(await store.metrics.recent(NOON + minutes(1), 9)) == 3
+    assert await store.metrics.recent(NOON, 2, NOON + minutes(2)) == [made[2], made[1]]
+
+
+async def test_exported_searches_come_in_once(store: Stores) -> None:
+    made = [record(NOON + minutes(number // 3), level=number % 4 + 1, vector_ms=number / 7) for number in range(1203)]
+    await store.metrics.append(made, [])
+    source, target = BesideDocuments(searches=store.metrics), MemoryStore()
+    lines = [line async for line in source.lines()]
+    assert (len(lines), source.recorded) == (3, 1203)
+    took = BesideDocuments(searches=target)
+    for line in (*lines, *lines):
+        await took.take_searches(line)
+    assert took.recorded == 1203
+    assert sorted(target.searches, key=lambda each: each.request_id) == sorted(made, key=lambda each: each.request_id)
+    back = BesideDocuments(searches=store.metrics)
+    await back.take_searches(lines[1])
+    assert back.recorded == 0
+
+
+@pytest.mark.parametrize("searches", [[{}], [{"timestamp": "soon"}], [7]])
+async def test_records_of_searches_that_are_not_valid_are_rejected(searches: list[object]) -> None:
+    target = MemoryStore()
+    with pytest.raises(InvalidInputError):
+        await BesideDocuments(searches=target).take_searches(json.dumps({"searches": searches}).encode())
+    assert target.searches == []
 
 
 async def test_the_beginning_belongs_to_the_span_and_its_end_does_not(store: Stores) -> None:

@@ -566,8 +566,8 @@ class TestBroken:
         self, indexes: Indexes, export: bytes
     ) -> None:
         target = await indexes.memory()
-        with pytest.raises(InvalidInputError, match=r"format 4, and this version reads up to 3: upgrade"):
-            await target.take(changed(export, 1, version=4, surprise=True))
+        with pytest.raises(InvalidInputError, match=r"format 5, and this version reads up to 4: upgrade"):
+            await target.take(changed(export, 1, version=5, surprise=True))
         assert (await target.documents.counts()).documents == 0
 
 

@@ -11,8 +11,11 @@ from rag_context.domain.documents import TEXT_FIELDS
 from rag_context.domain.journal import Action
 from rag_context.errors import InvalidInputError
 
-VERSION = 3
+VERSION = 4
 """Grows with every change that an older reader could not follow."""
+
+OF_DOCUMENTS = 3
+"""What an export of nothing but documents is written as."""
 
 Line = TypeVar("Line", bound="ExportLine")
 
@@ -51,7 +54,7 @@ class ExportHeader(ExportLine):
     """The first line."""
 
     format: Literal["rag-context-export"] = "rag-context-export"
-    version: int = VERSION
+    version: int = OF_DOCUMENTS
     exported_at: Instant
     model: ExportedModel | None
     project: Annotated[str | None, about("The only project that is in; null for all there is")] = None
@@ -153,6 +156,33 @@ class ExportedChanges(ExportLine):
     tombstones: tuple[ExportedTombstone, ...] = ()
     entries: tuple[ExportedEntry, ...] = ()
     links: tuple[ExportedLink, ...] = ()
+
+
+class ExportedDocumentOfCollection(ExportLine):
+    """A document of a collection."""
+
+    id: str
+    text: str
+    metadata: dict[str, JsonValue]
+
+
+class ExportedCollection(ExportLine):
+    """A part of a collection, with all that the whole is called. `vectors` are as those of documents."""
+
+    collection: str
+    metadata: dict[str, JsonValue]
+    embedding_provider: str | None = None
+    embedding_model: str | None = None
+    dimension: Annotated[int | None, Field(ge=1)] = None
+    created: Instant | None = None
+    documents: list[ExportedDocumentOfCollection]
+    vectors: str
+
+
+class ExportedSearches(ExportLine):
+    """Records of searches, the newest first."""
+
+    searches: list[dict[str, JsonValue]]
 
 
 class ExportFooter(ExportLine):

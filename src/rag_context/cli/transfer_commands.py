@@ -51,6 +51,8 @@ _WORDS = {ImportOutcome.KEPT: "kept in a newer version"}
 class ExportOptions(Options):
     file: Path = argument("JSON lines; - is stdout.", "FILE")
     project: str | None = option(None, "Only this project; '' for the agents' own memory.", metavar="NAME")
+    collections: bool = option(False, "Also the collections, with their vectors.")
+    statistics: bool = option(False, "Also the records of searches, with their questions.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,8 @@ def export_index(options: ExportOptions) -> ExitCode:
 
     The file gets its name once it is complete. `import` reads it into any other backend.
     """
+    if options.project is not None and (options.collections or options.statistics):
+        raise InvalidInputError("--collections and --statistics belong to no project: leave --project out.")
     console = Console()
     settings = options.load_for_work().settings
     with written(options.file) as file, bar(console, "Exporting", MofNCompleteColumn(), Rate()) as show:
@@ -78,6 +82,7 @@ def export_index(options: ExportOptions) -> ExitCode:
     else:
         waiting = f", {out.pending} of them without vectors" if out.pending else ""
         console.note(f"{counted(out.documents, 'document')} exported{waiting}.")
+        _note_rest(console, out)
     if options.project and not out.documents:
         console.warning(f"no document belongs to a project {options.project!r}")
     return ExitCode.OK
@@ -96,7 +101,8 @@ def import_index(options: ImportOptions) -> ExitCode:
         imported = run_to_end(_import(settings, options, source, console))
     if options.as_json:
         outcomes = {outcome.value: imported.outcomes[outcome] for outcome in ImportOutcome}
-        rest = {name: getattr(imported, name) for name in ("pending", "broken", "changes_left", "complete")}
+        names = ("pending", "broken", "entries", "searches", "changes_left", "complete")
+        rest = {name: getattr(imported, name) for name in names}
         console.line(json.dumps({**outcomes, **rest}))
     else:
         _summarise(imported, console)
@@ -108,7 +114,7 @@ def import_index(options: ImportOptions) -> ExitCode:
 async def _export(
     settings: Settings, options: ExportOptions, put: Callable[[bytes], Awaitable[None]], show: _Show
 ) -> Exported:
-    async with open_export(settings) as exporter:
+    async with open_export(settings, collections=options.collections, statistics=options.statistics) as exporter:
         return await exporter.export(put, show, project=options.project)
 
 
@@ -160,6 +166,12 @@ async def _complete(service: Service, console: Console, show: Stages) -> int:
     return (await service.health()).pending_documents
 
 
+def _note_rest(console: Console, moved: Exported | Imported) -> None:
+    if moved.entries or moved.searches:
+        entries = f"{counted(moved.entries, 'document')} of collections"
+        console.note(f"{entries} and {counted(moved.searches, 'record')} of searches, too.")
+
+
 def _summarise(imported: Imported, console: Console) -> None:
     parts = [
         (f"{imported.outcomes[outcome]} {_WORDS.get(outcome, outcome.value)}", _STYLES[outcome])
@@ -168,7 +180,9 @@ def _summarise(imported: Imported, console: Console) -> None:
     ]
     if imported.broken:
         parts.append((f"{imported.broken} broken", "red"))
-    console.note(*separated(parts or [("Nothing came in.", "yellow")]))
+    if parts or not (imported.entries or imported.searches):
+        console.note(*separated(parts or [("Nothing came in.", "yellow")]))
+    _note_rest(console, imported)
     if imported.outcomes[ImportOutcome.KEPT]:
         console.note("--overwrite puts the versions of the export in place of newer ones.")
     if imported.changes_left:

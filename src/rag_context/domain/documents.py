@@ -32,7 +32,7 @@ CONTENT_TYPES = (CHAT, DECISION, CODE, DOCUMENTATION)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_LATEST = datetime.max.replace(tzinfo=UTC)
+LATEST = datetime.max.replace(tzinfo=UTC)
 
 utc_now = partial(datetime.now, UTC)
 """The wall clock."""
@@ -534,7 +534,7 @@ def unpacked_times(stored: str | None) -> tuple[MessageTime, ...]:
 
 def end_of(until: datetime | None, as_of: datetime | None) -> datetime | None:
     """The end of what is before `until` and not after `as_of`, itself excluded; None: there is none."""
-    if as_of is None or as_of == _LATEST:
+    if as_of is None or as_of == LATEST:
         return until
     after = as_of + _MICROSECOND
     return after if until is None else min(until, after)

@@ -227,8 +227,8 @@ class MetricsStore(Protocol):
         Everything is 0 where there was no search.
         """
 
-    async def recent(self, since: datetime, limit: int) -> list[SearchRecord]:
-        """The latest searches since a moment, newest first; without the times of their parts."""
+    async def recent(self, since: datetime, limit: int, until: datetime | None = None) -> list[SearchRecord]:
+        """The latest searches since a moment, newest first; up to another one, where it is given."""
 
     async def accesses(self, limit: int) -> list[ErrorRecord]:
         """The latest records of the level `ACCESS`, newest first."""

@@ -14,15 +14,11 @@ ERROR_COLUMNS = tuple(each.name for each in fields(ErrorRecord) if each.name != 
 FALLBACK = "CASE WHEN level = 2 THEN vector_latency_ms IS NULL ELSE level > 2 END"
 """`SearchRecord.is_fallback` in SQL. Of searches of another level than 2 no column is read that no index has."""
 
-RECENT = "timestamp, query, results_count, latency_ms, level, cache_hit, agent, error, request_id"
-"""The columns that `recent_record` reads."""
 
-
-def recent_record(row: Sequence[Any]) -> SearchRecord:
-    """A search of a row with `RECENT`."""
-    at, query, results, latency_ms, level, cached, agent, error, id_ = row
-    of_parts = (None, None, None)
-    return SearchRecord(moment(at), id_, query, results, latency_ms, *of_parts, level, bool(cached), agent, None, error)
+def search_record(row: Sequence[Any]) -> SearchRecord:
+    """A search of a row with `SEARCH_COLUMNS`."""
+    stored = dict(zip(SEARCH_COLUMNS, row, strict=True))
+    return SearchRecord(**{**stored, "timestamp": moment(stored["timestamp"]), "cache_hit": bool(stored["cache_hit"])})
 
 
 def search_row(record: SearchRecord) -> tuple[object, ...]:

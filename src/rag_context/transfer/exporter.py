@@ -5,18 +5,19 @@ Only a few documents are in memory at a time, so the size of an index does not m
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
 
-from rag_context.api.export_lines import ExportFooter, ExportHeader
+from rag_context.api.export_lines import OF_DOCUMENTS, VERSION, ExportFooter, ExportHeader
 from rag_context.domain.documents import Chunk, Shelf, Stored, slices, utc_now
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendUnavailableError
 from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.writing import Journal, ModelRegistry
 from rag_context.transfer import changes
+from rag_context.transfer.beside_documents import BesideDocuments
 from rag_context.transfer.lines import IndexedDocument, document_line, model_line
 
 PAGE = 200
@@ -29,11 +30,13 @@ TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """The result of an export; `pending` documents were exported without vectors."""
+    """The result of an export; `pending` documents went without vectors, `entries` are documents of collections."""
 
     documents: int
     pending: int
     chunks: int
+    entries: int = 0
+    searches: int = 0
 
 
 @dataclass(eq=False)
@@ -42,6 +45,7 @@ class Exporter:
     vectors: VectorStore
     registry: ModelRegistry
     journal: Journal | None = None
+    beside: BesideDocuments | None = None
     now: Callable[[], datetime] = utc_now
 
     async def export(
@@ -58,7 +62,10 @@ class Exporter:
         """
         model = await self.registry.recorded_model()
         total = (await self.documents.counts()).documents if project is None else None
-        header = ExportHeader(exported_at=self.now(), model=model_line(model), project=project, documents=total)
+        version = OF_DOCUMENTS if self.beside is None else VERSION
+        header = ExportHeader(
+            version=version, exported_at=self.now(), model=model_line(model), project=project, documents=total
+        )
         await put(header.to_json())
         if self.journal is not None:
             async for part in changes.earlier(self.journal, project):
@@ -83,6 +90,10 @@ class Exporter:
             if self.journal is not None and (known := await changes.known_of(self.journal, written)).links:
                 await put(changes.changes_line(known))
         await self._check_model(model)
+        if self.beside is not None:
+            async for line in self.beside.lines():
+                await put(line)
+            out = replace(out, entries=self.beside.entries, searches=self.beside.recorded)
         await put(ExportFooter(documents=out.documents).to_json())
         return out
 

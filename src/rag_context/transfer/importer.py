@@ -15,10 +15,11 @@ from rag_context.api.export_lines import ExportedChanges, ExportFooter, ExportHe
 from rag_context.domain.documents import Stored
 from rag_context.domain.journal import History
 from rag_context.domain.vectors import EmbeddingModel, same_vectors
-from rag_context.errors import BackendRejectedError, ForgottenError, InvalidInputError
+from rag_context.errors import BackendRejectedError, ForgottenError, InvalidInputError, RagContextError
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import IndexWriter, Journal, ModelRegistry, Version
 from rag_context.resilience.dependency import retrying
+from rag_context.transfer.beside_documents import BesideDocuments
 from rag_context.transfer.changes import read_changes
 from rag_context.transfer.lines import IndexedDocument, model_of, read_document
 
@@ -51,6 +52,9 @@ class Imported:
     outcomes: Counter[ImportOutcome] = field(default_factory=Counter)
     pending: int = 0
     broken: int = 0
+    entries: int = 0
+    """Documents of collections that came in."""
+    searches: int = 0
     changes_left: int = 0
     """Entries, tombstones and pins that this store cannot hold, because it keeps no journal."""
     complete: bool = False
@@ -81,7 +85,7 @@ class Lines:
 
 
 _NO_LINE = (0, b"")
-_CHANGES = b'{"changes":'
+_CHANGES, _COLLECTION, _SEARCHES = b'{"changes":', b'{"collection":', b'{"searches":'
 
 
 @dataclass(slots=True)
@@ -105,12 +109,14 @@ class Importer:
     registry: ModelRegistry
     conflict: Conflict = Conflict.KEEP
     journal: Journal | None = None
+    beside: BesideDocuments = field(default_factory=BesideDocuments)
 
     def __post_init__(self) -> None:
         self._sequences: dict[int, int] = {}
         self._links: list[History] = []
         self._model: EmbeddingModel | None = None
         self._end: ExportFooter | None = None
+        self._broken_others = 0  # lines that are no documents, which the last line does not count
 
     async def import_lines(
         self,
@@ -145,7 +151,8 @@ class Importer:
                 raise error
         for links in self._links:  # of documents, all of which are there now
             await self.take_over(links)
-        run.imported.complete = self._end is not None and self._end.documents == run.imported.lines
+        documents = run.imported.lines - self._broken_others
+        run.imported.complete = self._end is not None and self._end.documents == documents
         return run.imported
 
     async def _work(self, run: "_Run") -> None:
@@ -155,6 +162,9 @@ class Importer:
                 number, line = await asyncio.to_thread(next, run.lines, _NO_LINE)
                 if line.startswith(_CHANGES):  # in turn: what was forgotten stands before the documents
                     await self._import_changes(number, line, run)
+                    continue
+                if line.startswith((_COLLECTION, _SEARCHES)):
+                    await self._import_beside(number, line, run)
                     continue
             if not line:
                 return
@@ -169,8 +179,7 @@ class Importer:
         try:
             history = read_changes(read_line(ExportedChanges, line))
         except InvalidInputError as error:
-            run.imported.broken += 1
-            run.on_broken(number, str(error))
+            self._reject(number, error, run)
             return
         if self.journal is None:
             run.imported.changes_left += len(history.tombstones) + len(history.entries) + len(history.links)
@@ -178,6 +187,23 @@ class Importer:
             self._links.append(history)
         else:
             await self.take_over(history)
+
+    async def _import_beside(self, number: int, line: bytes, run: "_Run") -> None:
+        """Import a line that is no document; the counts of those do not have it."""
+        overwrite = self.conflict is Conflict.OVERWRITE
+        try:
+            if line.startswith(_SEARCHES):
+                await self.beside.take_searches(line)
+            else:
+                await self.beside.take_collection(line, overwrite=overwrite)
+        except (InvalidInputError, BackendRejectedError) as error:
+            self._reject(number, error, run)
+        run.imported.entries, run.imported.searches = self.beside.entries, self.beside.recorded
+
+    def _reject(self, number: int, error: RagContextError, run: "_Run") -> None:
+        self._broken_others += 1
+        run.imported.broken += 1
+        run.on_broken(number, str(error))
 
     async def take_over(self, history: History) -> None:
         """Add what the journal of another index holds, if this one has a journal. Raises: BackendError."""

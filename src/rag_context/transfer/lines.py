@@ -77,7 +77,7 @@ def read_document(line: bytes, dimension: int | None) -> IndexedDocument:
         return IndexedDocument(document, (), None)
     if read.vectors is None or dimension is None or not chunks:
         return IndexedDocument(document, chunks, None)
-    return IndexedDocument(document, chunks, _vectors(read.vectors, len(chunks), dimension))
+    return IndexedDocument(document, chunks, decoded_vectors(read.vectors, len(chunks), dimension))
 
 
 def model_line(model: EmbeddingModel | None) -> ExportedModel | None:
@@ -130,7 +130,7 @@ def _document(line: ExportedDocument) -> documents.Document:
     return documents.Document(**{**copied, **changed}, tenant=tenant)
 
 
-def _vectors(encoded: str, count: int, dimension: int) -> Matrix | None:
+def decoded_vectors(encoded: str, count: int, dimension: int) -> Matrix | None:
     """`(count, dimension) float32`; None where they are invalid."""
     try:
         numbers = np.frombuffer(base64.b64decode(encoded, validate=True), "<f4").astype(np.float32)

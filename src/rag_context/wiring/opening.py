@@ -15,7 +15,8 @@ from rag_context.agents.digests import Digests
 from rag_context.agents.histories import Capture, choice_of
 from rag_context.agents.sessions import Budgets
 from rag_context.agents.workspace import workspace
-from rag_context.collections.provider_connections import PROBE_S, TextEmbedder
+from rag_context.collections.copying import own_collections
+from rag_context.collections.provider_connections import DEFAULT, PROBE_S, TextEmbedder
 from rag_context.domain.documents import PROJECT_TAG, Missing
 from rag_context.domain.reports import ErrorRecord
 from rag_context.embedders.model_vectors import CachedEmbedder
@@ -54,9 +55,10 @@ from rag_context.settings.sections import ChatSettings
 from rag_context.stores import machine_tables
 from rag_context.stores.sqlite.embedded import FILE_NAME, require_index
 from rag_context.tracing import exported
+from rag_context.transfer.beside_documents import BesideDocuments
 from rag_context.transfer.exporter import Exporter
 from rag_context.transfer.importer import Conflict, Importer
-from rag_context.wiring.collection_providers import open_collection_service
+from rag_context.wiring.collection_providers import open_all_connections, open_collection_service
 from rag_context.wiring.model_adapters import OnMismatch, check_model, former_embedders, open_embedder, open_reranking
 from rag_context.wiring.stores import Stores, local_notes, open_cache, open_index_auditor, open_stores
 
@@ -89,16 +91,25 @@ async def open_service(
 
 
 @asynccontextmanager
-async def open_export(settings: Settings) -> AsyncIterator[Exporter]:
+async def open_export(
+    settings: Settings, *, collections: bool = False, statistics: bool = False
+) -> AsyncIterator[Exporter]:
     """Open the index for an export, without its model; other processes may use it at the same time.
+
+    `collections` are those of the default connection; `statistics` the records of searches.
 
     Raises: ConfigurationError (the settings cannot work, or there is no index).
     """
     check_available(settings)
     if settings.stores.documents == "embedded":
         require_index(settings.data_dir / FILE_NAME)
-    async with open_stores(settings) as stores:
-        yield Exporter(stores.documents, stores.vectors, stores.registry, stores.journal)
+    async with open_stores(settings) as stores, open_all_connections(settings) as connections:
+        beside = None
+        if collections or statistics:
+            provider = connections.require(DEFAULT).opened if collections else None
+            names = await own_collections(await provider()) if provider is not None else ()
+            beside = BesideDocuments(provider, stores.metrics if statistics else None, names)
+        yield Exporter(stores.documents, stores.vectors, stores.registry, stores.journal, beside)
 
 
 @asynccontextmanager
@@ -112,8 +123,9 @@ async def open_import(
 
     Raises: ConfigurationError (the settings cannot work), IndexMismatchError (another model embedded the index).
     """
-    async with _opened(settings, OnMismatch.REJECT) as (stores, service):
-        importer = Importer(stores.documents, stores.writer, stores.registry, conflict, stores.journal)
+    async with _opened(settings, OnMismatch.REJECT) as (stores, service), open_all_connections(settings) as connections:
+        beside = BesideDocuments(connections.require(DEFAULT).opened, stores.metrics)
+        importer = Importer(stores.documents, stores.writer, stores.registry, conflict, stores.journal, beside)
         async with nullcontext() if stores.bulk is None else stores.bulk.loading(on_built):
             yield importer, service
 

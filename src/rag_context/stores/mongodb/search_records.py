@@ -18,7 +18,7 @@ from rag_context.domain.documents import microseconds, moment, wire_name
 from rag_context.stores.mongodb.document_records import Entry
 from rag_context.stores.mongodb.filters import first_not_before
 from rag_context.stores.mongodb.mongo import Mongo
-from rag_context.stores.search_statistics import recent_record
+from rag_context.stores.search_statistics import SEARCH_COLUMNS, search_record
 
 DUPLICATE_KEY = 11000
 
@@ -33,6 +33,8 @@ _OURS = {"requestId": {"$exists": True}}
 """Lets through what this package wrote; other programs keep their own records in these collections."""
 
 _COUNTED_FIELDS = {**{name: f"${wire_name(name)}" for name in reports.COUNTED}, "level": "$fallbackLevel"}
+
+_STORED_AS = ["fallbackLevel" if name == "level" else wire_name(name) for name in SEARCH_COLUMNS]
 
 _ONE_IF = {field: {"$sum": {"$cond": [f"${field}", 1, 0]}} for field in ("fallback", "cacheHit")}
 
@@ -70,12 +72,14 @@ class MongoMetrics:
             sums, counts_by_value = await asyncio.gather(summing(span, slices), self._counts_by_value(span))
         return reports.summary(sums, counts_by_value, slices, buckets)
 
-    async def recent(self, since: datetime, limit: int) -> list[reports.SearchRecord]:
-        query = {"timestamp": {"$gte": first_not_before(microseconds(since))}, **_OURS}
+    async def recent(self, since: datetime, limit: int, until: datetime | None = None) -> list[reports.SearchRecord]:
+        span = {"$gte": first_not_before(microseconds(since)), **({} if until is None else {"$lte": until})}
+        query = {"timestamp": span, **_OURS}
         async with self._mongo.reached():
             found = await self._mongo.metrics.find(query).sort("timestamp", -1).limit(limit).to_list()
-        names = ("query", "resultsCount", "latencyMs", "fallbackLevel", "cacheHit", "agent", "error", "requestId")
-        return [recent_record((microseconds(each["timestamp"]), *map(each.get, names))) for each in found]
+        for each in found:
+            each["timestamp"] = microseconds(each["timestamp"])
+        return [search_record([*map(each.get, _STORED_AS)]) for each in found]
 
     async def accesses(self, limit: int) -> list[reports.ErrorRecord]:
         query = {"level": reports.ACCESS, **_OURS}

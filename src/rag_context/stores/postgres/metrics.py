@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from rag_context.domain import reports
-from rag_context.domain.documents import microseconds
+from rag_context.domain.documents import LATEST, microseconds
 from rag_context.stores import search_statistics
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase
 from rag_context.stores.postgres.driver import Plan
@@ -82,12 +82,12 @@ class PostgresMetrics:
                 counts[name][read_value(value)] = each["queries"]
         return reports.summary(sums, counts, slices, buckets)
 
-    async def recent(self, since: datetime, limit: int) -> list[reports.SearchRecord]:
-        columns = search_statistics.RECENT
+    async def recent(self, since: datetime, limit: int, until: datetime | None = None) -> list[reports.SearchRecord]:
+        columns = ", ".join(search_statistics.SEARCH_COLUMNS)
         statement = f"""SELECT {columns} FROM rag_context.searches
-                        WHERE timestamp >= $1 ORDER BY timestamp DESC LIMIT $2"""  # noqa: S608  (names of our own)
-        rows = await self._database.fetch(statement, microseconds(since), limit)
-        return [search_statistics.recent_record(read_row(row)) for row in rows]
+                        WHERE timestamp >= $1 AND timestamp <= $3 ORDER BY timestamp DESC LIMIT $2"""  # noqa: S608
+        span = microseconds(since), limit, microseconds(until or LATEST)
+        return [search_statistics.search_record(read_row(row)) for row in await self._database.fetch(statement, *span)]
 
     async def accesses(self, limit: int) -> list[reports.ErrorRecord]:
         statement = f"""SELECT {", ".join(search_statistics.ERROR_COLUMNS)} FROM rag_context.errors

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_context.domain import reports
-from rag_context.domain.documents import microseconds
+from rag_context.domain.documents import LATEST, microseconds
 from rag_context.stores import search_statistics
 
 if TYPE_CHECKING:  # the database's migrations compute the sums again
@@ -92,13 +92,12 @@ class SqliteMetrics:
         slices = reports.Slices(microseconds(since), microseconds(until), max(buckets, 1))
         return await self._database.read(partial(_summarise, slices, buckets, self._exact_rows))
 
-    async def recent(self, since: datetime, limit: int) -> list[reports.SearchRecord]:
-        statement = (
-            f"SELECT {search_statistics.RECENT} FROM searches WHERE timestamp >= ? ORDER BY timestamp DESC LIMIT ?"  # noqa: S608
-        )
-        values = (microseconds(since), limit)
+    async def recent(self, since: datetime, limit: int, until: datetime | None = None) -> list[reports.SearchRecord]:
+        statement = f"""SELECT {", ".join(search_statistics.SEARCH_COLUMNS)} FROM searches
+                        WHERE timestamp >= ? AND timestamp <= ? ORDER BY timestamp DESC LIMIT ?"""  # noqa: S608
+        values = (microseconds(since), microseconds(until or LATEST), limit)
         rows = await self._database.read(lambda connection: connection.execute(statement, values).fetchall())
-        return list(map(search_statistics.recent_record, rows))
+        return list(map(search_statistics.search_record, rows))
 
     async def accesses(self, limit: int) -> list[reports.ErrorRecord]:
         columns = ", ".join(search_statistics.ERROR_COLUMNS)
