@@ -126,7 +126,9 @@ async def test_many_at_once_share_too(shared: Shared) -> None:
         answers = await asyncio.gather(*map(shared.other.search, questions))
         assert {answer.fallback_level for answer in answers} == {1}
         if cache.hits - before == len(questions):
-            return  # a read that takes longer than 30 ms, as on a busy machine, is a miss: then once more
+            return
+        for level in shared.levels:  # on a busy machine calls of the cache may be late: then once more
+            level.guard.breaker.reset()
     raise AssertionError("the answers of one process never reached the other")
 
 
