@@ -82,8 +82,9 @@ pictures: $(STAMP) browser ## Take the pictures of the page for docs/
 
 test: $(STAMP) $(PROMTOOL) browser ## Run the tests and check their coverage
 	$(VENV)/bin/coverage erase
+	@# no new worker for one that ended: pytest would wait for the tests of that one without an end
 	$(VENV)/bin/coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
-		--max-worker-restart 0 $(NOT_IN_MAIN)  # the tests of a worker that ended would be waited for in vain
+		--max-worker-restart 0 $(NOT_IN_MAIN)
 	@# LangChain's own suites for retrievers and vector stores
 	$(VENV)/bin/coverage run -m pytest -c tests/langchain_standard/pytest.ini tests/langchain_standard/suites.py
 	@# without coverage, because they assert on time: two at once where they mostly wait for servers, the rest alone

@@ -21,6 +21,9 @@ from rag_context.transfer.lines import decoded_vectors, fields_of
 AT_ONCE = 500
 """Documents of a collection, or searches, in one line."""
 
+MOST_BESIDE = 50_000
+"""So many searches of an index are compared with those of a line, which are of the same time."""
+
 _searches = TypeAdapter(list[SearchRecord])
 _LABELS = ("dimension", "count", "foreign", "name", "metadata")
 
@@ -45,14 +48,15 @@ class BesideDocuments:
                 async for line in self._collection(provider, name):
                     yield line
         until = None
-        earlier: list[SearchRecord] = []
+        last: list[SearchRecord] = []  # of the moment at which the next page begins
         while self.searches is not None and (found := await self.searches.recent(EPOCH, AT_ONCE, until)):
-            records = [each for each in found if each not in earlier]
+            records = [each for each in found if each not in last]
             if not records:
                 return
             self.recorded += len(records)
             yield ExportedSearches(searches=_searches.dump_python(records, mode="json")).to_json()
-            until, earlier = found[-1].timestamp, found
+            until = found[-1].timestamp
+            last = [each for each in found if each.timestamp == until]
 
     async def _collection(self, provider: Provider, name: str) -> AsyncIterator[bytes]:
         collection = await provider.collection(name)
@@ -108,7 +112,7 @@ class BesideDocuments:
         if not records or self.searches is None:
             return
         times = [each.timestamp for each in records]
-        known = set(map(_identity, await self.searches.recent(min(times), 10 * AT_ONCE, max(times))))
+        known = set(map(_identity, await self.searches.recent(min(times), MOST_BESIDE, max(times))))
         new = [each for each in records if _identity(each) not in known]
         if new:
             await self.searches.append(new, [])

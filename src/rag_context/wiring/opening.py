@@ -103,12 +103,13 @@ async def open_export(
     check_available(settings)
     if settings.stores.documents == "embedded":
         require_index(settings.data_dir / FILE_NAME)
-    async with open_stores(settings) as stores, open_all_connections(settings) as connections:
-        beside = None
-        if collections or statistics:
-            provider = connections.require(DEFAULT).opened if collections else None
-            names = await own_collections(await provider()) if provider is not None else ()
-            beside = BesideDocuments(provider, stores.metrics if statistics else None, names)
+    async with AsyncExitStack() as stack:
+        stores = await stack.enter_async_context(open_stores(settings))
+        beside = BesideDocuments(searches=stores.metrics if statistics else None) if collections or statistics else None
+        if beside is not None and collections:
+            connections = await stack.enter_async_context(open_all_connections(settings))
+            beside.provider = connections.require(DEFAULT).opened
+            beside.names = await own_collections(await beside.provider())
         yield Exporter(stores.documents, stores.vectors, stores.registry, stores.journal, beside)
 
 
