@@ -15,7 +15,7 @@ from rag_context.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
 )
-from rag_context.memory.meters import STALLED_S
+from rag_context.memory.health import STALLED_S
 from rag_context.resilience.component_checks import WRITE_TTL_S
 from rag_context.testing import FakeEmbedder, Fault
 from tests.memory.harness import ServiceHarness

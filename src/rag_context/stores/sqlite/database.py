@@ -16,10 +16,11 @@ from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from rag_context.errors import BackendError, BackendUnavailableError
+from rag_context.stores.sqlite.damage import damaged, is_damage, stamp_of
 from rag_context.stores.sqlite.database_file import LOCK_TIMEOUT_S, DatabaseFile, Reader
 from rag_context.stores.sqlite.faults import COMPONENT, breaks_connection, is_fault, translated
 from rag_context.stores.sqlite.group_commit import ERASE_AFTER_S, STATE, Writer
-from rag_context.stores.sqlite.mark import IndexSize, damaged, is_damage, stamp_of
+from rag_context.stores.sqlite.mark import IndexSize
 
 P = ParamSpec("P")
 S = TypeVar("S", bound="HasDatabase")
