@@ -147,6 +147,14 @@ async def test_a_schema_of_a_newer_version_is_not_touched(database: str) -> None
     assert "made by a newer version of rag-context; upgrade this one" in str(error)
 
 
+async def test_a_schema_in_an_early_form_is_rejected_and_left_as_it_is(database: str) -> None:
+    execute(database, "UPDATE rag_context.schema_version SET version = 3")
+    error = await failure(database)
+    assert isinstance(error, ForeignIndexError)
+    assert "early form (schema 3)" in str(error)
+    assert query(database, "SELECT version FROM rag_context.schema_version")[0][0] == 3
+
+
 async def test_servers_that_start_at_once_make_one_schema(empty: str) -> None:
     async with open_postgres(empty) as one, open_postgres(empty) as two, open_postgres(empty) as three:
         stores = (one, two, three)

@@ -23,7 +23,7 @@ from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
 from rag_context.stores.qdrant.filters import INDEXES, conditions
 from rag_context.stores.qdrant.points import payload_of
 from tests.servers.qdrant import Endpoint, Running, running
-from tests.stores.builders import DIMENSION, NOON, axis, chunks_of, document, ids, unit_vectors
+from tests.stores.builders import DIMENSION, NOON, axis, chunks_of, document, ids, minutes, unit_vectors
 from tests.stores.filters import filters, metadata, moments, origins, passes
 
 MODEL = EmbeddingModel("mini", DIMENSION, "f00d", 254, Calibration(12.1, -4.01))
@@ -432,3 +432,22 @@ def test_numbers_of_a_source_are_exact_as_floats() -> None:
     numbers = payload_of(written, chunks_of(written)[0])["sourceBlocks"]
     assert [int(float(number)) for number in numbers] == numbers
     assert max(numbers) < 2**53
+
+
+async def test_a_point_of_an_earlier_version_counts_with_the_time_of_indexing(
+    vectors: QdrantVectors, admin: AsyncQdrantClient, plan: CollectionPlan
+) -> None:
+    old, new = (
+        document(name, timestamp=NOON, occurred_at=NOON - minutes(ago)) for name, ago in (("old", 0), ("new", 9))
+    )
+    for each in (old, new):
+        await vectors.put(each, chunks_of(each), axis(0)[np.newaxis])
+    (id_,) = [chunk.id for chunk in chunks_of(old)]
+    (point,) = await admin.retrieve(plan.name, [id_], with_payload=True)
+    assert point.payload is not None
+    del point.payload["occurredAt"]
+    earlier = models.PointStruct(id=point.id, vector=axis(0).tolist(), payload=point.payload)
+    await admin.upsert(plan.name, [earlier], wait=True)
+    assert ids(await vectors.search(axis(0), limit=5, where=Filter(since=NOON))) == [id_]
+    assert ids(await vectors.search(axis(0), limit=5, where=Filter(until=NOON))) == [chunks_of(new)[0].id]
+    assert (await vectors.passages([id_]))[id_].occurred_at == NOON

@@ -16,7 +16,7 @@ import pytest
 from rag_context.domain.documents import DEFAULT_TENANT, Chunk, Counts, Metadata, Origin, Span, Tenant
 from rag_context.domain.reports import IssueKind, Thoroughness
 from rag_context.domain.search import Filter
-from rag_context.errors import BackendStartingError
+from rag_context.errors import BackendStartingError, ForeignIndexError
 from rag_context.ports.writing import Version
 from rag_context.stores.sql_journal import DROP_REASONS
 from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS, delete_documents, forget_old_deletions
@@ -335,6 +335,26 @@ async def test_standing_instructions_of_older_conversations_are_found(path: Path
         passages = await store.documents.passages([f"chunk {key}" for key in range(1, len(said) + 1)])
         assert passages["chunk 3"].chunk.origin is Origin.AGENT
         assert len(await store.vectors.search(axis(1), limit=9, where=Filter())) == len(said)
+
+
+async def test_a_chunk_without_a_time_of_its_own_has_that_of_its_document(path: Path) -> None:
+    async with open_database(path) as store:
+        await put(store, document("fox", "a fox", timestamp=NOON, occurred_at=NOON))
+    with closing(sqlite3.connect(path)) as connection, connection:  # as an upgrade of an earlier version left it
+        connection.execute("UPDATE chunks SET occurred_at = NULL")
+    async with open_database(path) as store:
+        assert await store.texts.search("fox", limit=1, where=Filter(since=NOON, until=NOON + minutes(1)))
+        assert not await store.texts.search("fox", limit=1, where=Filter(since=NOON + minutes(1)))
+
+
+async def test_a_file_in_an_early_form_is_rejected_and_left_as_it_is(path: Path) -> None:
+    with older_file(path, version=6):
+        pass
+    with pytest.raises(ForeignIndexError, match=r"early form \(schema 6\)"):
+        async with open_database(path) as store:
+            await store.documents.counts()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (6,)
 
 
 async def test_tenants_of_an_older_file_are_counted_when_it_is_opened(path: Path) -> None:

@@ -251,8 +251,8 @@ class PostgresDatabase:
             )
 
 
-_ORIGINS = 8
-"""The version from which databases have what their predecessors get here."""
+_OLDEST, _ORIGINS = 4, 8
+"""The oldest version that is brought up to date, and the one from which databases have what their predecessors get."""
 
 _VECTOR_SCHEMA = """
 SELECT n.nspname FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = 'vector'
@@ -292,6 +292,12 @@ async def _migrate(connection: Connection, address: str) -> None:
                     driver.COMPONENT,
                     f"The index in the database {address} was made by a newer version of rag-context;"
                     " upgrade this one.",
+                )
+            if 0 < done < _OLDEST:
+                raise ForeignIndexError(
+                    driver.COMPONENT,
+                    f"The index in the database {address} is in an early form (schema {done}) that is no longer read:"
+                    " export it with the version that wrote it, and import that.",
                 )
             if done == 0:
                 await _check_encoding(connection, address)

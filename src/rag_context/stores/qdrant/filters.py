@@ -61,7 +61,11 @@ def conditions(where: Filter) -> models.Filter:
     if where.since is not None or where.until is not None:
         since, until = (None if at is None else aware(at) for at in (where.since, where.until))
         period = models.DatetimeRange(gte=since, lt=until)
-        must.append(models.FieldCondition(key=points.OCCURRED_AT, range=period))
+        # Points of earlier versions have no event time; when they were indexed counts instead.
+        is_older = models.IsEmptyCondition(is_empty=models.PayloadField(key=points.OCCURRED_AT))
+        indexed = models.FieldCondition(key=points.TIMESTAMP, range=period)
+        occurred = models.FieldCondition(key=points.OCCURRED_AT, range=period)
+        must.append(models.Filter(should=[occurred, models.Filter(must=[is_older, indexed])]))
     if not where.without_documents:
         return models.Filter(must=must)
     excluded = models.MatchAny(any=list(where.without_documents))

@@ -55,7 +55,7 @@ END_LINE = "endLine"
 IDENTITY = [CHUNK_ID, DOCUMENT_ID, CONTENT_HASH]
 """What shows that a point is ours: its id is in its payload too, beside that of its document."""
 
-OF_A_HIT = [DOCUMENT_ID, POSITION, CONTENT_TYPE, THREAD, SPEAKER, OCCURRED_AT]
+OF_A_HIT = [DOCUMENT_ID, POSITION, CONTENT_TYPE, THREAD, SPEAKER, OCCURRED_AT, TIMESTAMP]
 """What ranking needs of a chunk."""
 
 BLOCK_BYTES = 5
@@ -134,7 +134,7 @@ def ref_of(chunk_id: str, payload: Payload | None) -> ChunkRef:
             content_type=stored[CONTENT_TYPE],
             thread=stored.get(THREAD),
             speaker=stored.get(SPEAKER),
-            occurred_us=documents.microseconds(datetime.fromisoformat(stored[OCCURRED_AT])),
+            occurred_us=documents.microseconds(_occurred_at(stored)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _foreign(chunk_id, error) from error
@@ -166,11 +166,15 @@ def _chunk(chunk_id: str, stored: Payload) -> documents.Chunk:
         text=stored[CONTENT],
         span=documents.Span(stored[START], stored[END], stored[START_LINE], stored[END_LINE], stored.get(HEADING, "")),
         context=stored.get(CONTEXT, ""),
-        occurred_at=datetime.fromisoformat(stored[OCCURRED_AT]),
+        occurred_at=_occurred_at(stored),
         speaker=stored.get(SPEAKER),
         origin=documents.Origin.stored(stored.get(ORIGIN)),
         is_standing=stored.get(STANDING) == OF_OWNER,
     )
+
+
+def _occurred_at(stored: Payload) -> datetime:
+    return datetime.fromisoformat(stored.get(OCCURRED_AT) or stored[TIMESTAMP])
 
 
 def _metadata(stored: Payload) -> documents.Metadata:
@@ -208,7 +212,7 @@ def is_ours(point_id: models.ExtendedPointId, payload: Payload | None) -> bool:
 
 
 def is_hit(payload: Payload | None) -> bool:
-    return {DOCUMENT_ID, POSITION, CONTENT_TYPE, OCCURRED_AT} <= (payload or {}).keys()
+    return {DOCUMENT_ID, POSITION, CONTENT_TYPE, TIMESTAMP} <= (payload or {}).keys()
 
 
 def of_documents(document_ids: Sequence[str]) -> models.Filter:

@@ -22,8 +22,8 @@ APPLICATION_ID = 0x52414743
 PAGE_BYTES = 8192
 """Five vectors of 384 floats to a page; the usual 4096 would hold two and waste a quarter."""
 
-ORIGINS = 11
-"""The version from which files have what their predecessors get here."""
+OLDEST, ORIGINS = 7, 11
+"""The oldest version that is brought up to date, and the one from which files have what their predecessors get here."""
 
 TIMEOUT_S = 4.0
 RETRY_S = 0.02
@@ -145,6 +145,12 @@ def _found_version(connection: sqlite3.Connection, path: Path) -> int:
     if version > len(_migrations()):
         raise ForeignIndexError(
             COMPONENT, f"{str(path)!r} was written by a newer rag-context (schema {version}); upgrade this one."
+        )
+    if 0 < version < OLDEST:
+        raise ForeignIndexError(
+            COMPONENT,
+            f"{str(path)!r} is in an early form (schema {version}) that is no longer read: export it with the version "
+            "that wrote it, and import that.",
         )
     return int(version)
 

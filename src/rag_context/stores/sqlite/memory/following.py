@@ -42,8 +42,11 @@ FROM documents AS d CROSS JOIN tenants AS t ON t.key = d.tenant
 WHERE d.key IN (SELECT document FROM chunks WHERE key > ?)
 """  # noqa: S608  (names of our own columns)
 
+# The document is read only for a chunk of an earlier version, which has no time of its own.
 _CHUNKS = """
-SELECT c.key, c.id, c.document, c.position, c.length, p.terms, c.occurred_at, c.speaker, c.standing, c.origin
+SELECT c.key, c.id, c.document, c.position, c.length, p.terms,
+       ifnull(c.occurred_at, (SELECT d.occurred_at FROM documents AS d WHERE d.key = c.document)),
+       c.speaker, c.standing, c.origin
 FROM chunks AS c CROSS JOIN passages AS p ON p.chunk = c.key
 WHERE c.key > ? ORDER BY c.key
 """
