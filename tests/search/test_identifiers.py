@@ -4,7 +4,7 @@ import pytest
 
 from rag_context.domain.ranking_rules import Rule
 from rag_context.search.chain import SearchChain
-from rag_context.search.code_rank import identifiers_in
+from rag_context.search.identifiers import identifiers_in
 from rag_context.search.query import Query
 from tests.search.harness import ChainHarness
 

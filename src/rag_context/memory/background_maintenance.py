@@ -1,15 +1,11 @@
 """Background work: probes failed backends, compares the model with the index, and embeds pending documents."""
 
 import asyncio
-import ctypes
 import logging
-import sys
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import TypeVar
 
 from rag_context.domain.reports import IssueKind, counted
@@ -22,6 +18,7 @@ from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import IndexAuditor
 from rag_context.resilience.deadline import Deadline, set_within
 from rag_context.resilience.dependency import BreakerState, Dependency
+from rag_context.resilience.memory import keep_trimmed
 
 logger = logging.getLogger(__name__)
 
@@ -287,36 +284,3 @@ class BackgroundMaintenance:
                     raise result
         self.problem = f"{counted(len(failures), 'document')} cannot be embedded: {failures[0]}" if failures else None
         return done
-
-
-TRIM_EVERY_S = 3.0
-TRIM_BYTES = 32 << 20
-"""Growth over the least that was in use which is worth a walk over the heap; that takes some milliseconds."""
-
-ACTIVE_S = 0.1
-"""Computing time since the last walk; an idle process has nothing new to return."""
-
-_STATM = Path("/proc/self/statm")
-_PAGE_BYTES = 4096
-
-
-async def keep_trimmed() -> None:
-    """Trim the heap whenever this process has grown, until cancelled; does nothing without glibc.
-
-    Hundreds of megabytes stay in free lists after one text of two megabytes, between objects that are still in use.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is None:
-        return
-    least_bytes, computed_s = resident_bytes(), time.process_time()
-    while True:
-        await asyncio.sleep(TRIM_EVERY_S)
-        least_bytes = min(least_bytes, resident_bytes())
-        if resident_bytes() > least_bytes + TRIM_BYTES and time.process_time() > computed_s + ACTIVE_S:
-            # In a thread, without the interpreter's lock: searches go on meanwhile.
-            await asyncio.to_thread(trim, 0)
-            computed_s = time.process_time()
-
-
-def resident_bytes() -> int:
-    return int(_STATM.read_text().split()[1]) * _PAGE_BYTES

@@ -19,7 +19,8 @@ from rag_context.domain.vectors import Calibration
 from rag_context.errors import BackendError
 from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
 from rag_context.search import question_rules, ranking, rules
-from rag_context.search.code_rank import KnownCode, definitions_first, holders, identifiers_in, ranked_code
+from rag_context.search.code_rank import KnownCode, definitions_first, ranked_code
+from rag_context.search.identifiers import holders, identifiers_in
 from rag_context.search.message_rules import KnownMessages, by_answer, by_questions, ranks_messages, with_session_prior
 from rag_context.search.query import Mode, Query, Result, Standing
 from rag_context.search.question_times import nearnesses, threshold_shares, time_boosts
