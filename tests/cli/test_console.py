@@ -59,6 +59,11 @@ def test_entries_are_cut_at_a_word_to_the_width_of_a_terminal(
     assert shown == ["We decided to retry …   2 days ago", "  81281cf7 harbour/a/very/long/p…"]
 
 
+def test_no_text_of_an_entry_passes_for_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    Console().show_entries([("A title\nforged  1 day ago", "now", "a.md\n\x1b[2Jb.md")])
+    assert capsys.readouterr().out == "A title\\nforged  1 day ago  now\n  a.md\\n[2Jb.md\n"
+
+
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [(3, "just now"), (90, "1 minute ago"), (7_300, "2 hours ago"), (90_000, "1 day ago"), (1_300_000, "2 weeks ago")],

@@ -120,15 +120,8 @@ def _print_log(response: LogResponse, console: Console) -> None:
         console.note(("Nothing was changed yet.", "yellow"))
         return
     for each in response.entries:
-        what = one_line(each.source or "(not stored any more)") + (
-            f" and {each.count - 1} more" if each.count > 1 else ""
-        )
-        facts = [
-            f"change {each.id}",
-            f"by {one_line(each.by)}",
-            "can be undone" if each.undoable else "",
-            one_line(each.reason or ""),
-        ]
+        what = (each.source or "(not stored any more)") + (f" and {each.count - 1} more" if each.count > 1 else "")
+        facts = [f"change {each.id}", f"by {each.by}", "can be undone" if each.undoable else "", each.reason or ""]
         operation = each.operation + (f" of {each.undoes}" if each.undoes else "")
         console.show_entries([(f"{operation} {what}", ago(each.at), ", ".join(filter(None, facts)))])
     if response.next_before is not None:
@@ -156,7 +149,7 @@ def print_injections(response: InjectionsResponse, console: Console) -> None:
     for each in response.injections:
         outcome = counted(each.tokens, "token") if each.shown else f"withheld: {each.reason}"
         facts = f"{outcome}, {each.event} of {each.client}, session {each.session_id}"
-        console.show_entries([(_named(each), ago(each.at), one_line(facts))])
+        console.show_entries([(_named(each), ago(each.at), facts)])
     console.note((f"{counted(response.tokens, 'token')} in all. `rag-context why SESSION` shows a session.", "dim"))
 
 
@@ -205,7 +198,7 @@ def _ask_for_each(loaded: Loaded, response: ReviewResponse, console: Console) ->
         console.show((one_line(suggestion.detail), "yellow"))
         for document in suggestion.documents:
             facts = f"{document.document_id}  words of {document.origin}  {document.source}"
-            console.show_entries([(one_line(document.title), ago(document.occurred_at), one_line(facts))])
+            console.show_entries([(document.title, ago(document.occurred_at), facts)])
             console.show_below(snippet(document.excerpt), "dim")
         key = _key(suggestion) if sys.stdin.isatty() else _NEXT
         if key == _END:

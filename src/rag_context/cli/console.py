@@ -94,7 +94,11 @@ class Console:
         self.draw(Padding(_drawn([(text, style)]), (0, 0, 0, _INDENT)))
 
     def show_entries(self, entries: Iterable[tuple[str, str, str]]) -> None:
-        """Print titles, each with what stands at its right end, and facts below; a narrow terminal cuts both."""
+        """Print titles, each with what stands at its right end, and facts below; a narrow terminal cuts both.
+
+        Each is a line, whatever the texts hold.
+        """
+        entries = [(one_line(title), aside, one_line(facts)) for title, aside, facts in entries]
         if _is_plain(stderr=False) or not self._out.is_terminal:
             for title, aside, facts in entries:
                 self.show(f"{title}  {aside}\n  {facts}")
@@ -102,10 +106,10 @@ class Console:
         from rich.cells import cell_len  # noqa: PLC0415
 
         for title, aside, facts in entries:
-            title = _cut(safe(title), self._out.width - cell_len(aside) - 2)
+            title = _cut(title, self._out.width - cell_len(aside) - 2)
             gap = " " * (self._out.width - cell_len(title) - cell_len(aside))
             self.show((title, "bold"), gap, (aside, "dim"))
-            self.show((f"  {_cut(safe(facts), self._out.width - 2)}", "dim"))
+            self.show((f"  {_cut(facts, self._out.width - 2)}", "dim"))
 
     def show_table(
         self,

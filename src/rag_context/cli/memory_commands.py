@@ -9,7 +9,7 @@ from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.wire import WireResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import answer_of
-from rag_context.cli.console import Console, ago, ask_first, counted, one_line
+from rag_context.cli.console import Console, ago, ask_first, counted
 from rag_context.cli.operation_options import Fields, Name, read_typed, with_fields
 from rag_context.cli.options import Options, Yes
 from rag_context.cli.search_command import shown_source
@@ -114,7 +114,7 @@ def print_documents(
             aside = f"{'pending, ' if each.status == 'pending' else ''}{ago(each.occurred_at)}"
         source = shown_source(each.source, Path.cwd())
         facts = f"{each.document_id}  {each.content_type}  {source}"
-        console.show_entries([(one_line(each.title) or source, aside, facts)])
+        console.show_entries([(each.title or source, aside, facts)])
     if not documents:
         console.note(("No documents.", "yellow"))
 
