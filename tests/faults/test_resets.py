@@ -18,12 +18,7 @@ from rag_context.stores.chroma import open_chroma
 from rag_context.stores.mongodb import open_mongodb
 from rag_context.stores.qdrant import CollectionPlan, open_qdrant
 from rag_context.stores.redis import open_redis
-from tests.servers.mongodb_fixtures import LEFT_SOCKETS, left_sockets
 from tests.servers.process import HOST
-
-__all__ = ["left_sockets"]
-
-pytestmark = LEFT_SOCKETS
 
 ROUNDS, TOGETHER = 60, 5
 LATEST_S = 0.001

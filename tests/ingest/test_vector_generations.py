@@ -21,11 +21,8 @@ from rag_context.testing import FakeEmbedder, FrozenClock
 from rag_context.wiring.stores import Stores, open_stores
 from tests.ingest.split_stores import chunks_of, document
 from tests.servers.mongodb import empty, mongodb_database
-from tests.servers.mongodb_fixtures import LEFT_SOCKETS
 from tests.servers.process import ServerProcess
 from tests.servers.qdrant import Endpoint
-
-pytestmark = LEFT_SOCKETS
 
 OLD, NEW = FakeEmbedder("old", dimension=16), FakeEmbedder("new", dimension=24)
 OTHER = FakeEmbedder("other", dimension=24)

@@ -20,7 +20,6 @@ from rag_context.stores.chroma.chroma_api import Rows
 from rag_context.stores.chroma.server import open_api
 from tests.cli.run_command import Commands
 from tests.servers.mongodb import mongodb_database
-from tests.servers.mongodb_fixtures import LEFT_SOCKETS
 from tests.servers.postgres import execute, postgres_database, query
 from tests.servers.process import ServerProcess
 from tests.servers.qdrant import Endpoint
@@ -176,7 +175,7 @@ def in_mongodb(server: str) -> Iterator[SharedBackend]:
         yield SharedBackend({"MONGODB_URI": uri}, fill, theirs)
 
 
-@pytest.fixture(params=["qdrant", "chroma", "chroma folder", "postgres", pytest.param("mongodb", marks=LEFT_SOCKETS)])
+@pytest.fixture(params=["qdrant", "chroma", "chroma folder", "postgres", "mongodb"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SharedBackend]:
     match request.param:
         case "qdrant":

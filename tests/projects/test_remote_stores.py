@@ -17,12 +17,11 @@ from rag_context.projects.project_service import ProjectService
 from rag_context.settings import load_settings
 from rag_context.wiring.opening import open_service
 from tests.projects.sync_harness import configure, write
-from tests.servers.mongodb_fixtures import LEFT_SOCKETS, database, kept, left_sockets, server
+from tests.servers.mongodb_fixtures import database, kept, server
 from tests.servers.qdrant import running
 
-__all__ = ["database", "kept", "left_sockets", "server"]
+__all__ = ["database", "kept", "server"]
 
-pytestmark = LEFT_SOCKETS
 
 SLOW = {"RAG_CONTEXT_SEARCH__DEADLINE_MS": "10000"}
 

@@ -28,7 +28,7 @@ class ChainHarness:
     store: MemoryStore = field(default_factory=MemoryStore)
     fake: FakeEmbedder = field(default_factory=FakeEmbedder)
     clock: FrozenClock = field(default_factory=FrozenClock)
-    deadline_s: float = 0.2
+    deadline_s: float = 1.0
 
     def __post_init__(self) -> None:
         self.embedder: Faulty[Embedder] = Faulty(self.fake, "embed_query")

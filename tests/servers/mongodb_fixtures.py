@@ -1,7 +1,5 @@
 """What tests of MongoDB ask for; imported by the modules that do."""
 
-import gc
-import warnings
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeAlias
 
@@ -14,22 +12,6 @@ from tests.servers.mongodb import empty, mongodb_database
 from tests.stores.builders import chunks_of, document
 
 Raw: TypeAlias = AsyncDatabase[dict[str, Any]]
-
-LEFT_SOCKETS = [
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"),
-]
-"""Marks of the modules in which the driver is used: given up while it connects, it leaves its socket to the garbage
-collector. Everywhere else a socket that is not closed fails the test."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def left_sockets() -> Iterator[None]:
-    """Collected before the next module, which would be blamed for them."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,3 @@
-import gc
-import warnings
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -54,12 +52,3 @@ def contract_mongodb(shared_mongodb: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def contract_chroma_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("chroma")
-
-
-@pytest.fixture(scope="module")
-def collected_sockets() -> Iterator[None]:
-    """Sockets that MongoDB's driver left are collected before the next module, which would be blamed for them."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()

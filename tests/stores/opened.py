@@ -26,28 +26,22 @@ from rag_context.stores.sqlite.split import SqliteVectorBackend
 from rag_context.wiring.stores import open_stores
 from tests.memory_stores import MemoryStore, MemoryTexts, MemoryVectors
 from tests.servers.mongodb import empty
-from tests.servers.mongodb_fixtures import LEFT_SOCKETS
 from tests.servers.process import ServerProcess
 from tests.servers.qdrant import Endpoint
 from tests.stores.builders import Documents, Stores
 
-MONGODB = pytest.param("mongodb", marks=LEFT_SOCKETS, id="mongodb")
-"""Documents in MongoDB, vectors in a file."""
-
 PAIRS = [
-    pytest.param("embedded and qdrant", id="embedded and qdrant"),
-    pytest.param("embedded and chroma", id="embedded and chroma"),
-    pytest.param("embedded and chroma folder", id="embedded and chroma folder"),
-    pytest.param("mongodb and qdrant", marks=LEFT_SOCKETS, id="mongodb and qdrant"),
-    pytest.param("mongodb and chroma", marks=LEFT_SOCKETS, id="mongodb and chroma"),
+    "embedded and qdrant",
+    "embedded and chroma",
+    "embedded and chroma folder",
+    "mongodb and qdrant",
+    "mongodb and chroma",
 ]
 """Documents in the one store, vectors in the other."""
 
 
 def opening(name: str, request: pytest.FixtureRequest) -> AbstractAsyncContextManager[Stores]:
     """The store of this name, to be opened by a test."""
-    if "mongodb" in name:
-        request.getfixturevalue("collected_sockets")
     folder: Path = request.getfixturevalue("tmp_path")
     match name:
         case "sqlite":

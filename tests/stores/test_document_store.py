@@ -13,7 +13,6 @@ from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendRejectedError, IndexMismatchError
 from rag_context.ports.writing import Version
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, ids, minutes, put, unit_vectors
-from tests.stores.opened import MONGODB
 
 MODEL = EmbeddingModel("mini", 16, "f00d", 254, Calibration(12.1, -4.01), document_prefix="passage: ")
 
@@ -23,7 +22,7 @@ IN_ONE_TRANSACTION = ["sqlite", "postgres"]
 earlier version, and a new version waits whose vectors are rejected (`test_sqlite_split`)."""
 
 
-@pytest.fixture(params=["sqlite", "two files", "postgres", MONGODB])
+@pytest.fixture(params=["sqlite", "two files", "postgres", "mongodb"])
 def store_name(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

@@ -29,7 +29,6 @@ from rag_context.domain.search import Filter
 from rag_context.ports.writing import Version
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, minutes, put, unit_vectors
 from tests.stores.filters import corpora, filters, passes, remove_examples
-from tests.stores.opened import MONGODB
 
 EVERYTHING = Filter()
 
@@ -88,7 +87,7 @@ async def test_a_listing_says_what_a_document_is(store: Stores) -> None:
     assert not listed[1].indexed
 
 
-@pytest.mark.parametrize("store_name", ["sqlite", "postgres", MONGODB], indirect=True)
+@pytest.mark.parametrize("store_name", ["sqlite", "postgres", "mongodb"], indirect=True)
 async def test_documents_are_counted_by_what_they_have_in_common(store: Stores) -> None:
     fields: dict[str, Any] = {"content_type": "decision", "session_id": "s", "metadata": Metadata("opus", ("b", "a"))}
     for number in range(3):
@@ -109,7 +108,7 @@ async def test_documents_are_counted_by_what_they_have_in_common(store: Stores) 
     assert (await store.documents.field_counts(Filter(tags=("none",)), 10)).latest == []
 
 
-@pytest.mark.parametrize("store_name", ["sqlite", "postgres", MONGODB], indirect=True)
+@pytest.mark.parametrize("store_name", ["sqlite", "postgres", "mongodb"], indirect=True)
 async def test_passages_are_counted_by_whose_words_they_are(store: Stores) -> None:
     mixed = document("mixed", origin=Origin.AGENT, session_id="s-1")
     said = [replace(each, origin=origin) for each, origin in zip(chunks_of(mixed, "one", "two"), Origin, strict=False)]

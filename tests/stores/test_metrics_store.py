@@ -16,7 +16,6 @@ from rag_context.errors import InvalidInputError
 from rag_context.transfer.beside_documents import BesideDocuments
 from tests.memory_stores import MemoryStore
 from tests.stores.builders import NOON, Stores, minutes
-from tests.stores.opened import MONGODB
 
 
 def record(
@@ -38,7 +37,7 @@ def nearest_rank(values: list[float], percent: int) -> float:
     return sorted(values)[math.ceil(percent * len(values) / 100) - 1] if values else 0.0
 
 
-@pytest.fixture(params=["sqlite", "postgres", MONGODB])
+@pytest.fixture(params=["sqlite", "postgres", "mongodb"])
 def store_name(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

@@ -20,12 +20,11 @@ from rag_context.domain.reports import IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.memory.index_maintenance import document_issues
 from rag_context.stores.mongodb import MongoStore
-from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
+from tests.servers.mongodb_fixtures import Raw, database, kept, mongodb, raw, server
 from tests.stores.builders import NOON
 
-__all__ = ["database", "kept", "left_sockets", "mongodb", "raw", "server"]
+__all__ = ["database", "kept", "mongodb", "raw", "server"]
 
-pytestmark = LEFT_SOCKETS
 
 QUICK, FULL = Thoroughness
 DRAFT = DocumentInput("The wolf sleeps. The sheep do not.", "documentation", "s", "a.md", Metadata(tags=("t",)))

@@ -48,13 +48,8 @@ from tests.servers.faults import (
     fault_proxy,
 )
 from tests.servers.mongodb import mongodb_process, uri_of
-from tests.servers.mongodb_fixtures import LEFT_SOCKETS, left_sockets
 from tests.servers.process import ServerProcess, free_port
 from tests.stores.builders import NOON, chunks_of, document, minutes, refs
-
-__all__ = ["left_sockets"]
-
-pytestmark = LEFT_SOCKETS
 
 PLACE = "db.example:27017"
 TIMEOUT_S = 30.0

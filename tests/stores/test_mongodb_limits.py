@@ -19,13 +19,12 @@ from rag_context.stores.mongodb.keyword_search import MongoTexts
 from rag_context.stores.mongodb.revisions import ABANDONED_S, Revisions
 from rag_context.testing.fakes import FrozenClock
 from tests.servers.mongodb import mongodb_process, uri_of
-from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
+from tests.servers.mongodb_fixtures import Raw, database, kept, mongodb, raw, server
 from tests.servers.mongodb_limits import MOST_BYTES, MOST_STAGES
 from tests.stores.builders import chunks_of, document
 
-__all__ = ["database", "kept", "left_sockets", "mongodb", "raw", "server"]
+__all__ = ["database", "kept", "mongodb", "raw", "server"]
 
-pytestmark = LEFT_SOCKETS
 
 EVERYTHING = Filter()
 

@@ -8,12 +8,10 @@ import pytest
 from rag_context.domain.reports import ErrorRecord, SearchRecord
 from rag_context.stores.mongodb import MongoStore
 from rag_context.stores.mongodb.search_records import MongoMetrics
-from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
+from tests.servers.mongodb_fixtures import Raw, database, kept, mongodb, raw, server
 from tests.stores.builders import NOON, minutes
 
-__all__ = ["database", "kept", "left_sockets", "mongodb", "raw", "server"]
-
-pytestmark = LEFT_SOCKETS
+__all__ = ["database", "kept", "mongodb", "raw", "server"]
 
 
 def searched(at: datetime = NOON, latency_ms: float = 10.0, **fields: Any) -> SearchRecord:

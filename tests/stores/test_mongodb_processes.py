@@ -13,12 +13,11 @@ from rag_context.stores.mongodb import MongoStore, open_mongodb
 from rag_context.stores.mongodb.document_store import MongoDocuments
 from rag_context.stores.mongodb.index_state import NOTHING, MongoChange, MongoIndexState
 from rag_context.stores.mongodb.mongo_store import MongoMaintenance
-from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, put, raw, server
+from tests.servers.mongodb_fixtures import Raw, database, kept, mongodb, put, raw, server
 from tests.stores.builders import chunks_of, document
 
-__all__ = ["database", "kept", "left_sockets", "mongodb", "raw", "server"]
+__all__ = ["database", "kept", "mongodb", "raw", "server"]
 
-pytestmark = LEFT_SOCKETS
 
 MODEL = EmbeddingModel("mini", 16, "f00d", 254, Calibration(12.1, -4.01), document_prefix="passage: ")
 OTHER = EmbeddingModel("other", 16, "beef", 510, Calibration(1.0, 0.0))

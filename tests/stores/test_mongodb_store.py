@@ -14,12 +14,10 @@ from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore
 from rag_context.ports.writing import DocumentWriter, IndexAuditor, ModelRegistry
 from rag_context.stores.mongodb import MongoStore, open_mongodb
 from rag_context.stores.mongodb.mongo_store import MongoMaintenance
-from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, put, raw, server
+from tests.servers.mongodb_fixtures import Raw, database, kept, mongodb, put, raw, server
 from tests.stores.builders import NOON, chunks_of, document, minutes
 
-__all__ = ["database", "kept", "left_sockets", "mongodb", "raw", "server"]
-
-pytestmark = LEFT_SOCKETS
+__all__ = ["database", "kept", "mongodb", "raw", "server"]
 
 
 INDEXES = {

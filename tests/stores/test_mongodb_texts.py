@@ -15,14 +15,13 @@ from rag_context.stores.mongodb import MongoStore, keyword_search
 from rag_context.stores.mongodb.keyword_search import MongoTexts
 from rag_context.stores.server_stores import TermStatistics
 from rag_context.stores.sqlite.embedded import open_documents
-from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
+from tests.servers.mongodb_fixtures import Raw, database, kept, mongodb, raw, server
 from tests.stores.builders import NOON, chunks_of, document, minutes
 from tests.stores.filters import MOST_DOCUMENTS, corpora, filters
 from tests.stores.test_text_index import words
 
-__all__ = ["database", "kept", "left_sockets", "mongodb", "raw", "server"]
+__all__ = ["database", "kept", "mongodb", "raw", "server"]
 
-pytestmark = LEFT_SOCKETS
 
 EVERYTHING = Filter()
 

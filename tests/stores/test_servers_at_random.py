@@ -12,12 +12,10 @@ from rag_context.wiring.stores import DocumentBackend
 from tests.ingest.split_stores import SplitStores
 from tests.ingest.test_split_stores_at_random import TwoStoresAtRandom
 from tests.servers.mongodb import empty
-from tests.servers.mongodb_fixtures import LEFT_SOCKETS, kept, left_sockets, server
+from tests.servers.mongodb_fixtures import kept, server
 from tests.servers.qdrant import Endpoint
 
-__all__ = ["kept", "left_sockets", "server"]
-
-pytestmark = LEFT_SOCKETS
+__all__ = ["kept", "server"]
 
 
 def test_two_servers_end_with_what_one_file_has(kept: str, shared_qdrant: Endpoint) -> None:

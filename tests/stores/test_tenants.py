@@ -19,7 +19,7 @@ from rag_context.search.query import Answer, Mode, Query, ResultCache, encoded
 from rag_context.search.retrievers import Backends
 from rag_context.testing import FakeEmbedder
 from tests.stores.builders import Stores, chunks_of, document
-from tests.stores.opened import MONGODB, PAIRS
+from tests.stores.opened import PAIRS
 
 PROJECT = Tenant("shop", "main", "aa")
 OTHERS = (Tenant("shop", "dev", "aa"), Tenant("shop", "main", "bb"), Tenant("zoo", "main", "aa"))
@@ -30,7 +30,7 @@ texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join)
 contents = st.lists(texts, min_size=1, max_size=3)
 
 
-@pytest.fixture(params=["sqlite", "postgres", MONGODB, *PAIRS, "memory"])
+@pytest.fixture(params=["sqlite", "postgres", "mongodb", *PAIRS, "memory"])
 def store_name(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

@@ -12,7 +12,6 @@ from rag_context.domain.search import Filter
 from rag_context.domain.text import bm25, conversation_bm25, idf_share, inverse_document_frequency, profile_for, terms
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, ids, minutes, put, refs
 from tests.stores.filters import corpora, filters, passes, remove_examples
-from tests.stores.opened import MONGODB
 
 EVERYTHING = Filter()
 
@@ -57,7 +56,7 @@ def plain_scores(query: str, documents: list[Document]) -> dict[str, tuple[float
     return {id_: (float(s), float(share)) for id_, s, share in zip(chunk_ids, scores, shares, strict=True)}
 
 
-@pytest.fixture(params=["sqlite", "postgres", MONGODB])
+@pytest.fixture(params=["sqlite", "postgres", "mongodb"])
 def store_name(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
