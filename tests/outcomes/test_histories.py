@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,13 @@ class Machine:
         path = self.home / ".claude/projects/-w" / f"{session}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.lines(session, said, 0, cwd, **more))
+        return path
+
+    def fork(self, session: str, of: Path, *said: str) -> Path:
+        """Write a session as Claude Code does by `--fork-session`: all messages of another one first, as they were."""
+        copied = of.read_text().replace(f'"sessionId": "{of.stem}"', f'"sessionId": "{session}"')
+        path = of.with_name(f"{session}.jsonl")
+        path.write_text(copied + self.lines(session, said, len(copied.splitlines())))
         return path
 
     def lines(
@@ -147,6 +156,104 @@ def test_a_session_that_was_deleted_stays_out_until_it_is_forced(machine: Machin
     assert machine.documents().keys() == {"claude-code:s2"}
     assert machine.statuses("--force")["s1"] == "new" or machine.documents()
     assert machine.documents().keys() == {"claude-code:s1", "claude-code:s2"}
+
+
+def _times(documents: Documents, text: str) -> int:
+    return sum(document["content"].count(text) for document in documents.values())
+
+
+def test_a_fork_stores_what_follows_the_messages_that_it_copied(machine: Machine) -> None:
+    first = machine.claude("s1", ASKED, ANSWERED)
+    fork = machine.fork("a2", first, "And the second pump?")
+    machine.fork("a3", fork, "And the third pump?", "Its seal.")
+    machine.fork("a4", first)
+    for number, name in enumerate(("s1", "a2", "a3", "a4")):
+        os.utime(first.with_name(f"{name}.jsonl"), (1767323045 + number,) * 2)
+    found = machine.run("--dry-run")
+    taken = machine.run()
+    assert {each["sessionId"]: each["messages"] for each in taken} == {"s1": 2, "a2": 1, "a3": 2, "a4": 0}
+    assert [each for each in found if each not in taken] == []
+    documents = machine.documents()
+    assert {source: document["content"].count("[") for source, document in documents.items()} == {
+        "claude-code:s1": 3, "claude-code:a2": 2, "claude-code:a3": 3,
+    }  # fmt: skip
+    continued = [documents[f"claude-code:{each}"]["metadata"]["extra"] for each in ("s1", "a2", "a3")]
+    assert [(each.get("continues"), each.get("repeated")) for each in continued] == [(None, None), ("s1", 2), ("a2", 3)]
+    assert set(machine.statuses().values()) <= {"unchanged", "skipped"}
+    assert machine.documents() == documents
+
+    # What both say from then on is each one's own; what is forgotten does not come back by a copy.
+    for path, said in ((first, AGAIN), (fork, CLOSED)):
+        with path.open("a") as file:
+            file.write(machine.lines(path.stem, (said,), 9))
+    deleted = command("delete", "--session", "s1", "--yes", data_dir=machine.data, **machine.environment)
+    assert deleted.returncode == 0, deleted.stderr
+    machine.run()
+    machine.fork("a5", first, "And the fifth pump?")
+    machine.run()
+    documents = machine.documents()
+    assert documents.keys() == {f"claude-code:{each}" for each in ("a2", "a3", "a5")}
+    assert [_times(documents, each) for each in (ASKED, AGAIN, CLOSED, "fifth pump")] == [0, 0, 1, 1]
+
+
+def test_sessions_that_were_stored_twice_by_an_earlier_version_are_stored_once(machine: Machine) -> None:
+    first = machine.claude("s1", ASKED, ANSWERED)
+    fork = machine.fork("a2", first, AGAIN)
+    os.utime(first, (1767323045, 1767323045))
+    first.rename(first.with_suffix(".later"))
+    machine.run()
+    first.with_suffix(".later").rename(first)
+    for path in machine.data.glob("messages.db*"):
+        path.unlink()
+    with closing(sqlite3.connect(machine.data / "histories.db")) as manifest, manifest:
+        manifest.execute("UPDATE files SET recipe = x'00'")
+    assert _times(machine.documents(), ASKED) == 1
+    assert machine.statuses() == {"s1": "new", "a2": "grown"}
+    documents = machine.documents()
+    assert [_times(documents, each) for each in (ASKED, ANSWERED, AGAIN)] == [1, 1, 1]
+    assert documents["claude-code:a2"]["metadata"]["extra"]["continues"] == "s1"
+
+    # A session that held messages and was gone before it was taken in to its end holds none of them any more.
+    with closing(sqlite3.connect(machine.data / "histories.db")) as manifest, manifest:
+        manifest.execute("DELETE FROM files WHERE path = ?", (str(first),))
+    first.unlink()
+    with fork.open("a") as file:
+        file.write(machine.lines("a2", (CLOSED,), 3))
+    machine.run()
+    assert ASKED in machine.documents()["claude-code:a2"]["content"]
+
+
+def test_two_imports_at_once_store_each_message_once(machine: Machine) -> None:
+    for number in range(20):
+        said = [f"Message {each} of session {number:02}." for each in range(4)]
+        machine.fork(f"a{number}", machine.claude(f"s{number}", *said), f"Fork of session {number:02}.")
+    words = [COMMAND, "import-history", "--data-dir", str(machine.data)]
+    both = [subprocess.Popen(words, env=environment(**machine.environment), stderr=subprocess.DEVNULL) for _ in "12"]
+    assert [process.wait(120) for process in both] == [0, 0]
+    documents = machine.documents()
+    assert {_times(documents, f"of session {number:02}.") for number in range(20)} == {5}
+
+
+def test_a_fork_in_a_database_stores_what_follows(machine: Machine) -> None:
+    """OpenCode gives the messages that it copies new ids."""
+    path = machine.home / ".local/share/opencode/opencode.db"
+    homes.opencode(path, machine.work)
+    machine.run("opencode")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.executescript("""
+            INSERT INTO session SELECT 'ses_0', project_id, NULL, title, directory, time_created, time_updated + 1
+                FROM session WHERE id = 'ses_1';
+            INSERT INTO message SELECT 'new_' || id, 'ses_0', time_created, data FROM message
+                WHERE session_id = 'ses_1';
+            INSERT INTO part SELECT 'new_' || id, 'new_' || message_id, 'ses_0', data FROM part
+                WHERE session_id = 'ses_1';
+            INSERT INTO message VALUES ('msg_x', 'ses_0', 1767323105000, '{"role": "user"}');
+            INSERT INTO part VALUES ('prt_x', 'msg_x', 'ses_0', '{"type": "text", "text": "And the fork?"}');
+        """)
+    machine.run("opencode")
+    documents = machine.documents()
+    assert documents.keys() == {"opencode:ses_1", "opencode:ses_0"}
+    assert [_times(documents, each) for each in (ASKED, ANSWERED, AGAIN, CLOSED, "And the fork?")] == [1] * 5
 
 
 def test_an_index_that_was_emptied_is_filled_again(machine: Machine) -> None:
@@ -256,6 +363,9 @@ def test_what_is_said_while_it_follows_comes_in(machine: Machine) -> None:
         with path.open("a") as file:
             file.write(machine.lines("s1", (AGAIN, CLOSED), 2))
         wait_until(lambda: CLOSED in machine.documents().get("claude-code:s1", {}).get("content", ""))
+        machine.fork("a2", path, "And the fork?")
+        wait_until(lambda: "claude-code:a2" in machine.documents())
+        assert _times(machine.documents(), CLOSED) == 1
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
 

@@ -177,6 +177,12 @@ def test_a_session_is_read_as_a_chat(wide: Tab, memory: Memory) -> None:
     expect(bubbles.first).to_contain_text("Found by your search")
     expect(bubbles.nth(1)).to_contain_text("codex")
     expect(bubbles.nth(1).locator(".t-comment")).to_have_text("# since the migration")
+    metadata = {"agent": "codex", "continues": "ferry-talk", "repeated": 3}
+    memory.index("[user] And now?", source="fork", contentType="chat", sessionId="ferry-fork", metadata=metadata)
+    page = wide.open("sessions/ferry-fork")
+    expect(page.locator(".thread")).to_contain_text("The 3 messages before are in session ferry-talk")
+    page.get_by_role("link", name="session ferry-talk").click()
+    expect(page.get_by_text("Session ferry-talk")).to_be_visible()
     page.get_by_role("button", name="Forget").click()
     page.get_by_role("dialog").get_by_role("button", name="Forget it").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Sessions")

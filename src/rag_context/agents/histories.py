@@ -19,7 +19,7 @@ from rag_context.files.histories.importing import Choice, HistoryImport, Listene
 from rag_context.files.histories.places import AIDER, PLACES, Transcript, at, transcripts
 from rag_context.files.target import IndexTarget
 from rag_context.files.walk import Root
-from rag_context.ports.writing import FileManifest
+from rag_context.ports.writing import HistoryManifest
 from rag_context.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def choice_of(
 
 @contextmanager
 def open_histories(
-    target: IndexTarget, manifest: FileManifest, choice: Choice, listen: Listener
+    target: IndexTarget, manifest: HistoryManifest, choice: Choice, listen: Listener
 ) -> Iterator[HistoryImport]:
     """Takes in sessions, as `HistoryImport.take_in` and `run` do; `manifest` records what was taken."""
     with Converter() as converter:
@@ -77,7 +77,7 @@ def of_aider(folders: Iterable[str]) -> Iterator[Transcript]:
 class Capture:
     """Takes in transcripts that hooks name, in the background, one after the other."""
 
-    def __init__(self, manifest: FileManifest, choice: Choice) -> None:
+    def __init__(self, manifest: HistoryManifest, choice: Choice) -> None:
         self._manifest = manifest
         self._choice = choice
         self._waiting: dict[Path, tuple[IndexTarget, str, str]] = {}

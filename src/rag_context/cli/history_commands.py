@@ -37,7 +37,7 @@ from rag_context.files.histories.importing import Choice, HistoryImport
 from rag_context.files.histories.places import CLIENTS, Transcript, unreadable, watched
 from rag_context.files.watching import Follower
 from rag_context.settings import Loaded
-from rag_context.wiring.local_files import HISTORIES_NAME, open_file_manifest
+from rag_context.wiring.local_files import open_history_manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +177,7 @@ async def _import(loaded: Loaded, options: HistoryOptions, choice: Choice, taken
             console.note((f"Adding to {connection.place}", "dim"))
         with (
             console.progress(MofNCompleteColumn(), Rate()) as progress,
-            open_file_manifest(loaded.settings.data_dir, HISTORIES_NAME) as manifest,
+            open_history_manifest(loaded.settings.data_dir) as manifest,
             open_histories(connection, manifest, choice, taken.receive) as histories,
         ):
             progress.add_task("Reading", total=len(transcripts))
@@ -229,7 +229,7 @@ async def _watch(loaded: Loaded, choice: Choice, taken: _Taken, console: Console
     async def reached() -> AsyncIterator[HistorySync]:
         async with open_connection(loaded) as connection:
             with (
-                open_file_manifest(loaded.settings.data_dir, HISTORIES_NAME) as manifest,
+                open_history_manifest(loaded.settings.data_dir) as manifest,
                 open_histories(connection, manifest, choice, listen) as histories,
             ):
                 yield HistorySync(histories)

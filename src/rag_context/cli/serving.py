@@ -35,7 +35,7 @@ from rag_context.server.hook_socket import answering_hooks
 from rag_context.server.peers import Peers, answering, shared
 from rag_context.server.running import run, serve
 from rag_context.server.worker_process import WorkerEnd, WorkerEvent, WorkerReport, WorkerServer
-from rag_context.wiring.local_files import HISTORIES_NAME, open_file_manifest
+from rag_context.wiring.local_files import open_history_manifest
 from rag_context.wiring.model_adapters import OnMismatch
 from rag_context.wiring.opening import open_service
 
@@ -99,7 +99,7 @@ def _followers(service: Service, start: Start) -> Iterator[Follower]:
     @asynccontextmanager
     async def sessions() -> AsyncIterator[HistorySync]:
         with (
-            open_file_manifest(settings.data_dir, HISTORIES_NAME) as manifest,
+            open_history_manifest(settings.data_dir) as manifest,
             open_histories(InProcess(service, settings), manifest, choice_of(settings), _log_session) as histories,
         ):
             yield HistorySync(histories)

@@ -271,6 +271,19 @@ class FileManifest(Protocol):
     def forget(self, paths: Collection[str]) -> None: ...
 
 
+class HistoryManifest(FileManifest, Protocol):
+    """Records the sessions of agents too, and which of them holds each message: a fork copies those before it."""
+
+    def holders(self, keys: Collection[str]) -> dict[str, tuple[str, str]]:
+        """The session that holds each message, and the path of its entry, by the message's key."""
+
+    def claim(self, session: str, path: str, keys: Collection[str]) -> None:
+        """Let a session hold those messages that no other one holds, whichever process is first."""
+
+    def release(self, paths: Collection[str]) -> None:
+        """Let the sessions at some paths hold nothing."""
+
+
 class ProjectRegistry(Protocol):
     """Records the projects of files that this machine works on, for all its processes.
 

@@ -34,6 +34,9 @@ FILES_NAME = "files.db"
 HISTORIES_NAME = "histories.db"
 """As the former, of the conversations that agents' clients keep."""
 
+MESSAGES_NAME = "messages.db"
+"""Which of those holds each message."""
+
 PROJECTS_NAME = "projects.db"
 INJECTIONS_NAME = "injections.db"
 
@@ -314,9 +317,45 @@ class SqliteFileManifest(_OnFile):
         self._table.write("DELETE FROM files WHERE path = ?", ((path,) for path in paths))
 
 
-def open_file_manifest(data_dir: Path, name: str = FILES_NAME) -> closing[SqliteFileManifest]:
+_MESSAGES = _Schema(
+    name="messages",
+    fields="key TEXT PRIMARY KEY, session TEXT NOT NULL, path TEXT NOT NULL",
+    options="WITHOUT ROWID",
+    timeout_s=10.0,
+    without_file="messages that a fork repeats are stored again",
+)
+
+
+class SqliteHistoryManifest(SqliteFileManifest):
+    """Fits `HistoryManifest`. Keys are digests: no text of a message is kept here."""
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__(data_dir, HISTORIES_NAME)
+        self._messages = _Table(data_dir / MESSAGES_NAME, _MESSAGES)
+
+    def close(self) -> None:
+        super().close()
+        self._messages.close()
+
+    def holders(self, keys: Collection[str]) -> dict[str, tuple[str, str]]:
+        rows = self._messages.rows("WHERE key IN (SELECT value FROM json_each(?))", (json.dumps(list(keys)),))
+        return {key: (session, path) for key, session, path in rows or ()}
+
+    def claim(self, session: str, path: str, keys: Collection[str]) -> None:
+        self._messages.write("INSERT OR IGNORE INTO messages VALUES (?, ?, ?)", ((key, session, path) for key in keys))
+
+    def release(self, paths: Collection[str]) -> None:
+        self._messages.write("DELETE FROM messages WHERE path = ?", ((path,) for path in paths))
+
+
+def open_file_manifest(data_dir: Path) -> closing[SqliteFileManifest]:
     """The manifest of a data directory, which is closed when the block ends."""
-    return closing(SqliteFileManifest(data_dir, name))
+    return closing(SqliteFileManifest(data_dir))
+
+
+def open_history_manifest(data_dir: Path) -> closing[SqliteHistoryManifest]:
+    """The same of the sessions of agents."""
+    return closing(SqliteHistoryManifest(data_dir))
 
 
 def _file_row(entry: FileEntry) -> _Row:

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from rag_context.stores.machine_tables import HISTORIES_NAME, open_file_manifest
+from rag_context.stores.machine_tables import open_file_manifest, open_history_manifest
 from rag_context.stores.sqlite.embedded import FILE_NAME
 from rag_context.stores.sqlite.mark import IndexMark, IndexSize
 from rag_context.stores.sqlite.migration import file_problem, sqlite_version
 
-__all__ = ["HISTORIES_NAME", "file_problem", "index_path", "lost_index", "open_file_manifest", "sqlite_version"]
+__all__ = ["file_problem", "index_path", "lost_index", "open_file_manifest", "open_history_manifest", "sqlite_version"]
 
 
 def index_path(data_dir: Path) -> Path:

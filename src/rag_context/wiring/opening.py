@@ -463,7 +463,7 @@ async def _open_hooks(
         budgets.start if rules.enabled else 0,
         silent_projects=silent,
     )
-    manifest = machine_tables.SqliteFileManifest(settings.data_dir, machine_tables.HISTORIES_NAME)
+    manifest = machine_tables.SqliteHistoryManifest(settings.data_dir)
     capture = Capture(manifest, choice_of(settings))
     log = machine_tables.SqliteInjectionLog(settings.data_dir, timedelta(days=settings.telemetry.retention_days))
     try:

@@ -53,10 +53,14 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """How conversations are read: cut into documents of `max_chars`, and only those of these drivers (None: all)."""
+    """How conversations are read: cut into documents of `max_chars`, and only those of these drivers (None: all).
+
+    `repeated` are the messages of a client's session to leave out, by their numbers.
+    """
 
     max_chars: int = MAX_CHARS
     drivers: Sequence[str] | None = None
+    repeated: Sequence[int] = ()
 
 
 WHOLE = Ways()
@@ -87,6 +91,8 @@ class Extracted:
     """The remote of the repository there."""
     driver: str = ""
     """Who talked to the model: `HEADLESS` (a program), `SUBAGENT`, `PERSON`, or empty where nothing says so."""
+    keys: Sequence[str] = ()
+    """Of a session's first document: names each message whichever session it stands in; empty for one without an id."""
 
 
 def encoded(document: Extracted) -> bytes:

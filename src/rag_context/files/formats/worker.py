@@ -43,7 +43,7 @@ def run(limits: ProcessLimits) -> None:
             return
         renew(limits)
         try:
-            ways = exchange.Ways(request["max_chars"], request["drivers"])
+            ways = exchange.Ways(request["max_chars"], request["drivers"], request["repeated"])
             for found in extract(exchange.Format(request["format"]), request["name"], data, beside, limits, ways):
                 send(answers, exchange.encoded(found))
             outcome: dict[str, object] = {"ended": True}
@@ -104,7 +104,7 @@ def _documents(
         case _ if format_ in _CLIENTS:
             client = _CLIENTS[format_]
             name = path.parent.name if path.name in client.files else path.stem
-            return _documents_of([read(client, data, name, ways.drivers or ())], exchange.OWNER, ways)
+            return _documents_of([read(client, data, name, ways)], exchange.OWNER, ways)
         case _:
             return [_document(format_, data, limits)]
 

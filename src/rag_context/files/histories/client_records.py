@@ -6,15 +6,16 @@ into a person's message is recognised by its marks.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from hashlib import blake2b
 from itertools import chain
 from types import MappingProxyType
 
 from rag_context.files.formats.exchange import SUBAGENT as SUBAGENT_DRIVER
-from rag_context.files.formats.exchange import Format
+from rag_context.files.formats.exchange import Format, Ways
 from rag_context.files.formats.json_stream import Fields, beginning, fields, lines, whole_elements, word
 from rag_context.files.histories.conversation import Conversation, Message, joined, text_of, timestamp
 
@@ -249,11 +250,12 @@ class Client:
     driver: Callable[[Fields], str] = lambda _: ""
 
 
-def read(client: Client, data: bytes, name: str, drivers: Collection[str] = ()) -> Conversation:
+def read(client: Client, data: bytes, name: str, ways: Ways) -> Conversation:
     """The conversation in a file; `name` is its id if it has none, or a sub-agent's. Raises: BrokenOffError."""
-    session, title, seen = "", "", set[str]()
+    session, title, seen = "", "", set[tuple[str, tuple[str, ...]]]()
     folder, remote, driver = "", "", ""
     messages: list[Message] = []
+    keys: list[str] = []
     left_out: Counter[str] = Counter()
     for written in client.replay(_records(data)):
         session = word(client.header(written), *client.session) or session
@@ -263,28 +265,38 @@ def read(client: Client, data: bytes, name: str, drivers: Collection[str] = ()) 
         folder = folder or word(header, *_FOLDERS) or word(fields(header.get("context")), *_FOLDERS)
         remote = remote or word(fields(client.header(written).get("git")), "repository_url")
         driver = driver or client.driver(written)
-        if driver == SUBAGENT_DRIVER and driver in drivers:
+        if driver == SUBAGENT_DRIVER and driver in (ways.drivers or ()):
             written = {key: value for key, value in written.items() if key not in ("isSidechain", "kind")}
         for record in client.record(written):
-            if record.id and record.id in seen:
+            if record.id and (record.id, record.texts) in seen:
                 left_out[REPETITION] += 1
                 continue
-            seen.add(record.id)
+            seen.add((record.id, record.texts))
             left_out.update(record.left_out)
             text, kinds = _words(client, record)
             left_out.update(kinds)
             if text:
                 messages.append(Message(record.speaker, text, record.at))
+                keys.append(_key(record, text))
+    repeated = frozenset(ways.repeated)
+    left_out[REPETITION] += len(repeated)
     # `+` drops counts of 0.
     return Conversation(
         name if driver == SUBAGENT_DRIVER else session or name,
         title,
-        joined(messages),
+        joined(message for number, message in enumerate(messages) if number not in repeated),
         left_out=+left_out,
         folder=folder,
         remote=remote,
         driver=driver,
+        keys=keys,
     )
+
+
+def _key(record: Record, text: str) -> str:
+    # With the text: servers of models have given all their answers one id.
+    named = f"{record.id}\0{record.speaker}\0{text}".encode("utf-8", "surrogatepass")
+    return blake2b(named, digest_size=16).hexdigest() if record.id else ""
 
 
 def _words(client: Client, record: Record) -> tuple[str, set[str]]:

@@ -129,6 +129,7 @@ class Conversation:
     folder: str = ""
     remote: str = ""
     driver: str = ""
+    keys: Sequence[str] = ()
     """As in `Extracted`."""
 
 
@@ -207,6 +208,7 @@ def _document(
         folder=conversation.folder,
         remote=conversation.remote,
         driver=conversation.driver,
+        keys=conversation.keys if number == 1 else (),
     )
 
 

@@ -40,7 +40,8 @@ OPENCODE = Database(
             'driver', CASE WHEN parent_id IS NULL THEN '' ELSE 'subagent' END)
         FROM session WHERE id = :id
         UNION ALL SELECT line FROM (
-            SELECT json_object('id', id, 'timestamp', time_created,
+            -- A fork gives the messages that it copies new ids, and leaves their times.
+            SELECT json_object('id', '' || time_created, 'timestamp', time_created,
                 'role', CASE WHEN json_extract(data, '$.summary') IS 1
                     THEN 'system' ELSE json_extract(data, '$.role') END,
                 'content', (

@@ -2,7 +2,8 @@
 
 A session is cut into documents of `DOCUMENT_CHARS` from its beginning, so that of a longer one only the last document
 changes. What was acknowledged is recorded by session. A recorded document that the index does not have was deleted
-there, and is not sent again.
+there, and is not sent again. A fork copies the messages before it: the session that is read first holds them, for good,
+and the other one says where they are. What was deleted with one session does not come back by another.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import fnmatch
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -32,7 +33,7 @@ from rag_context.files.histories.places import AIDER, Transcript, at, local_path
 from rag_context.files.histories.transcripts import CLIENTS
 from rag_context.files.sending import CONCURRENCY, Job, batched, in_thread, send
 from rag_context.files.target import IndexTarget
-from rag_context.ports.writing import FileManifest
+from rag_context.ports.writing import HistoryManifest
 
 DOCUMENT_CHARS = 40_000
 """About as much of a session is one document: what is stored again when a message follows."""
@@ -43,7 +44,7 @@ MAX_BYTES = 256 << 20
 LONG_LINE_BYTES = 1 << 20
 """Lines of so many bytes are tool output or pictures."""
 
-READING = "1"
+READING = "2"
 """Grows when the same session becomes other documents than before: then every session is read again once."""
 
 PAGE = 200
@@ -86,6 +87,10 @@ class _Session:
     kept: list[documents.FileDocument] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
     redactions: Counter[str] = field(default_factory=Counter)
+    shared: Mapping[str, documents.Json] = field(default_factory=dict)
+    """Where its first messages are, if another session holds some: its id, and how many these are."""
+    is_repeated: bool = False
+    """Whether another session holds all of it."""
     failure: str | None = None
     is_read: bool = False
     receipt: HistoryReceipt = field(init=False)
@@ -113,7 +118,7 @@ class HistoryImport:
     """Brings the memory up to the sessions on this machine; a file changed within `racy_ns` is read again."""
 
     target: IndexTarget
-    manifest: FileManifest
+    manifest: HistoryManifest
     converter: Converter
     choice: Choice
     tag: Callable[[str, str], str]
@@ -165,6 +170,7 @@ class _Pass:
         self._databases: dict[Path, Connection] = {}
         self._finished: list[documents.FileEntry] = []
         self._stale: list[str] = []
+        self._surveyed: dict[str, tuple[str, str]] = {}
         choice = histories.choice
         recipe = repr((READING, DOCUMENT_CHARS, sorted(choice.drivers), choice.exclude))
         self._key = blake2b(recipe.encode(), digest_size=16).digest()
@@ -257,7 +263,8 @@ class _Pass:
             try:
                 yield from self._documents(session)
             except ConversionError as error:
-                session.note(status="skipped" if error.expected else "rejected", reason=str(error))
+                reason = "all its messages are in another session" if session.is_repeated else str(error)
+                session.note(status="skipped" if error.expected else "rejected", reason=reason)
                 if not error.expected:
                     session.digest = b""
             self._soon(partial(self._read, session))
@@ -277,32 +284,58 @@ class _Pass:
             session.note(status="unchanged")
             return
         # All of it was deleted: what is said in it from now on stays out, too.
-        is_deleted, is_taken = bool(old) and len(session.deleted) == len(old), True
-        folder = local_path(transcript.place.folder(transcript.path))
-        ways = Ways(DOCUMENT_CHARS, histories.choice.drivers)
-        for extracted in histories.converter.documents(format_, transcript.path, data, ways):
-            where = local_path(extracted.folder) or folder
-            tag = histories.tag(where, extracted.remote)
-            document = _document(extracted, transcript.client, tag, _written(session))
-            self._count(session, extracted, tag, where)
-            if reason := self._left_out(session, tag, where):
-                session.note(status="skipped", reason=reason)
-                is_taken = False
-            elif is_deleted:
-                session.note(status="deleted")
-            # A worker process is used again only if all its answers are read.
-            if (
-                is_taken
-                and not is_deleted
-                and documents.document_id(document) not in session.deleted
-                and not self._is_survey
-            ):
+        is_deleted = bool(old) and len(session.deleted) == len(old)
+        ways = Ways(DOCUMENT_CHARS, choice.drivers)
+        extracted = list(histories.converter.documents(format_, transcript.path, data, ways))
+        folder = local_path(extracted[0].folder) or local_path(transcript.place.folder(transcript.path))
+        tag = histories.tag(folder, extracted[0].remote)
+        ended = max((at_ for each in extracted for _, at_ in each.message_times), default=None)
+        reason = self._left_out(tag, folder, _written(session) if ended is None else documents.moment(ended))
+        if not reason and (repeated := self._held_elsewhere(session, extracted[0], tag)):
+            ways = replace(ways, repeated=repeated)
+            extracted = list(histories.converter.documents(format_, transcript.path, data, ways))
+        for each in extracted:
+            self._count(session, each, tag, folder)
+        if reason or is_deleted:
+            session.note(status="skipped" if reason else "deleted", reason=reason or None)
+        elif not self._is_survey:
+            for each in extracted:
+                document = _document(each, session, tag)
+                if documents.document_id(document) in session.deleted:
+                    continue
                 line = bulk_line(document, defer=True)
                 if isinstance(line, Rejected):
                     session.note(status="rejected", reason=line.reason)
                     continue
                 session.sent += 1
                 yield Job(line, partial(self._done, session, line))
+
+    def _held_elsewhere(self, session: _Session, extracted: Extracted, tag: str) -> list[int]:
+        """Which of a session's messages another one holds; from now on it holds the others itself."""
+        own, client = f"{session.transcript.client}:{extracted.session_id}", session.transcript.client
+        keys = [key and blake2b(f"{client} {tag} {key}".encode(), digest_size=16).hexdigest() for key in extracted.keys]
+        holders = self._holders(own, session.transcript.key, set(filter(None, keys)))
+        others = [number for number, key in enumerate(keys) if holders.get(key, (own, ""))[0] != own]
+        if others:
+            last = holders[keys[others[-1]]][0].partition(":")[2]
+            session.shared = {"continues": last, "repeated": len(others)}
+            session.is_repeated = len(others) == len(keys)
+            session.note(session_id=extracted.session_id)
+        return others
+
+    def _holders(self, own: str, path: str, keys: set[str]) -> dict[str, tuple[str, str]]:
+        manifest = self._histories.manifest
+        if self._is_survey:
+            return {key: self._surveyed.setdefault(key, (own, path)) for key in keys} | manifest.holders(keys)
+        manifest.claim(own, path, keys)
+        holders = manifest.holders(keys)
+        others = {holder for _, holder in holders.values() if holder != path}
+        # One that was never taken in to its end, and is gone: its messages would be nowhere.
+        unknown = others - manifest.entries(others).keys()
+        if lost := [each for each in unknown if not Path(each.partition("#")[0]).exists()]:
+            manifest.release(lost)
+            return self._holders(own, path, keys)
+        return holders
 
     def _loaded(self, session: _Session) -> tuple[Format, bytes]:
         transcript = session.transcript
@@ -316,13 +349,12 @@ class _Pass:
             raise ConversionError("not a conversation of this client", expected=True)
         return format_, data
 
-    def _left_out(self, session: _Session, tag: str, folder: str) -> str:
+    def _left_out(self, tag: str, folder: str, ended: datetime | None) -> str:
         choice = self._histories.choice
         if any(fnmatch.fnmatch(folder.replace("\\", "/"), pattern) for pattern in (*choice.exclude, *_OBSERVERS)):
             return "its folder is excluded"
         if choice.project is not None and tag != choice.project:
             return "of another project"
-        ended = session.receipt.ended_at or _written(session)
         if choice.since is not None and ended is not None and ended < choice.since:
             return "older"
         return ""
@@ -385,7 +417,7 @@ class _Pass:
         is_filtered = session.receipt.reason in ("older", "of another project")
         if is_filtered:
             return  # another run may want it
-        if is_whole and session.receipt.status != "skipped":
+        if is_whole and (session.is_repeated or session.receipt.status != "skipped"):
             self._stale += [each.id for each in rest]
             rest = []
         self._finished.append(
@@ -406,13 +438,13 @@ def _written(session: _Session) -> datetime | None:
     return None if session.transcript.session else documents.moment(session.stamp.modified_ns // 1000)
 
 
-def _document(extracted: Extracted, client: str, tag: str, written: datetime | None) -> documents.DocumentInput:
-    session = extracted.session_id or ""
-    number = extracted.part.removeprefix(session).lstrip("-")
-    source = f"{client}:{session}" + (f"#{number}" if number else "")
-    metadata = documents.Metadata(agent=client, tags=(tag,))
-    document = converted_input(extracted, extracted.content_type, session, source, metadata)
-    return replace(document, occurred_at=document.occurred_at or written)
+def _document(extracted: Extracted, session: _Session, tag: str) -> documents.DocumentInput:
+    client, id_ = session.transcript.client, extracted.session_id or ""
+    number = extracted.part.removeprefix(id_).lstrip("-")
+    source = f"{client}:{id_}" + (f"#{number}" if number else "")
+    metadata = documents.Metadata(agent=client, tags=(tag,), extra={} if number else session.shared)
+    document = converted_input(extracted, extracted.content_type, id_, source, metadata)
+    return replace(document, occurred_at=document.occurred_at or _written(session))
 
 
 def _file(path: Path) -> bytes:

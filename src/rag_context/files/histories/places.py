@@ -199,11 +199,11 @@ CLIENTS = tuple(dict.fromkeys([*(place.client for place in PLACES), AIDER.client
 
 
 def transcripts(place: Location) -> Iterator[Transcript]:
-    """The files at a place, by name; links that lead out of it are not followed."""
+    """The files at a place, a fork after what it goes on with; links that lead out of it are not followed."""
     top = place.top(os.environ)
     real = os.path.realpath(top)
     for pattern in place.patterns:
-        for path in sorted(_files(top, pattern)):
+        for path in sorted(_files(top, pattern), key=lambda path: (_changed_ns(path), path)):
             if os.path.realpath(path).startswith(real + os.sep) and not path.is_symlink():
                 yield Transcript(place.client, path, place)
 
@@ -236,6 +236,13 @@ def _files(top: Path, pattern: str) -> Iterator[Path]:
         yield from (path for path in top.glob(pattern) if path.name != "sessions.json")
     except OSError:
         return
+
+
+def _changed_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _matches(path: Path, pattern: str) -> bool:

@@ -138,7 +138,9 @@ function entry(found, { words, target, injections, named }) {
       found.contentType === "code" ? h("pre", { class: "code" }, colour(found.content, languageOf(found.source))) : markdown(found.content, words),
       isMarked && h("p", { class: "why" }, marks[0].text), foot);
   }
-  return h("section", { class: "talk", "aria-label": dated(found.occurredAt) }, said, foot);
+  const { continues, repeated } = found.metadata;
+  const before = continues && h("p", { class: "meta" }, `The ${counted(repeated, "message")} before are in `, h("a", { href: link("sessions", named, continues) }, `session ${sessionName({ sessionId: continues })}`));
+  return h("section", { class: "talk", "aria-label": dated(found.occurredAt) }, before, said, foot);
 }
 
 // A conversation as it is read, null where it is none.
