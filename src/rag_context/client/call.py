@@ -41,6 +41,8 @@ class Call(Generic[Answer]):
     collection is: a document that is there already is `unchanged`, one that is gone already is no error."""
     writes: bool = False
     """Whether it may change what searches of the memory find."""
+    answer: type[Answer] | None = None
+    """The model that is returned as it is where this process performs the call; None: `read` makes the answer."""
 
 
 BULK = Call("/bulk", bytes, writes=True)
@@ -52,8 +54,13 @@ NDJSON = {"Content-Type": "application/x-ndjson"}
 def call_of(operation: Operation[Request, Response], fields: Mapping[str, object] | Request) -> Call[Response]:
     """Run an operation, with a request or with the fields of one. Raises: InvalidInputError."""
     request = fields if isinstance(fields, WireRequest) else request_of(operation.request, fields)
-    writes = operation.access in (Access.ADD, Access.WRITE)
-    return Call(operation.path, operation.response.model_validate_json, body_of(request), writes=writes)
+    return Call(
+        operation.path,
+        operation.response.model_validate_json,
+        body_of(request),
+        writes=operation.access in (Access.ADD, Access.WRITE),
+        answer=operation.response,
+    )
 
 
 def tool_call(name: str, arguments: Mapping[str, object]) -> Call[dict[str, Json]]:
@@ -86,8 +93,8 @@ def route_call(
     except UnicodeEncodeError as error:
         raise InvalidInputError(f"This cannot be part of a URL: {error}") from None
     sent = None if body is None else _json({key: value for key, value in body.items() if value is not None})
-    read = route.operation.response.model_validate_json
-    return Call(path + encoded, read, sent, route.method, route.repeatable)
+    answer = route.operation.response
+    return Call(path + encoded, answer.model_validate_json, sent, route.method, route.repeatable, answer=answer)
 
 
 def request_of(model: type[Request], fields: Mapping[str, object]) -> Request:
