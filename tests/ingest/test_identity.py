@@ -1,7 +1,10 @@
 """Computed ids (D-7)."""
 
+import json
 from dataclasses import replace
+from hashlib import sha256
 from types import MappingProxyType
+from uuid import UUID, uuid5
 
 import pytest
 from hypothesis import given
@@ -35,6 +38,13 @@ def changes(draft: DocumentInput) -> set[str]:
         "metadata": replace(draft, metadata=Metadata(agent="a")),
     }
     return {name for name, other in others.items() if document_id(other) != document_id(draft)}
+
+
+@given(st.text(), st.text())
+def test_ids_of_chunks_are_uuids_of_their_name(context: str, text: str) -> None:
+    document = document_id(DRAFT)
+    name = f"0:{sha256(json.dumps((context, text)).encode()).hexdigest()}"
+    assert chunk_ids(document, [(context, text)]) == [str(uuid5(UUID(document), name))]
 
 
 def test_an_id_never_changes_between_versions() -> None:

@@ -17,7 +17,7 @@ def pieces(
     text: str, size: int, overlap: int = 0, units: list[Boundary] | None = None, tokenizer: Tokenizer | None = None
 ) -> list[str]:
     ruler = Ruler(text, tokenizer or Words())
-    packer = Packer(ruler, boundaries(text) if units is None else units, ChunkSizes(size, overlap))
+    packer = Packer(ruler, lambda: boundaries(text) if units is None else units, ChunkSizes(size, overlap))
     return [text[start:end] for start, end in packer.pieces((0, len(text)))]
 
 
@@ -27,6 +27,14 @@ def sentence(words: int) -> str:
 
 def test_what_fits_is_one_piece() -> None:
     assert pieces("One two. Three four.", 4) == ["One two. Three four."]
+
+
+def test_in_what_fits_no_boundary_is_looked_for() -> None:
+    def unneeded() -> list[Boundary]:
+        raise AssertionError
+
+    message = "One two. Three four."
+    assert list(Packer(Ruler(message, Words()), unneeded, ChunkSizes(4, 0)).pieces((0, len(message))))
 
 
 def test_whole_sentences_are_packed() -> None:
@@ -165,7 +173,7 @@ def test_any_text_is_covered_in_order_within_the_size(text: str, size: int, over
     ruler = Ruler(text, tokenizer)
     sizes = ChunkSizes(size, min(overlap, size // 10))
     covered = 0
-    for start, end in Packer(ruler, boundaries(text), sizes).pieces((0, len(text))):
+    for start, end in Packer(ruler, lambda: boundaries(text), sizes).pieces((0, len(text))):
         assert start <= covered < end
         assert end - start == 1 or count(tokenizer, text[start:end].strip()) <= max(size, per_character)
         covered = end

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rag_context.domain.documents import CHAT, DOCUMENTATION, Origin, Tenant
-from rag_context.domain.own_words import shown
+from rag_context.domain.own_words import OTHERS, own_words, shown
 from rag_context.domain.provenance import origins
 from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import Filter, VectorHit
@@ -128,6 +128,20 @@ def test_only_the_owner_gives_standing_instructions_and_only_in_conversations() 
 def test_a_long_text_is_read_in_linear_time(part: str) -> None:
     """In quadratic time each of these takes minutes."""
     is_standing(part * (400_000 // len(part)))
+
+
+@pytest.mark.parametrize(
+    ("said", "own"),
+    [
+        ("Look, 5 min read: Always be brief.", "Look,"),
+        ("Text of the page, read more. Always be brief.", "Text of the page,"),
+        ("a" * 30 + " All rights reserved", "a" * 11),
+        ("(c) 2024 Acme. Always be brief.", ""),
+        ("One more thing.\nFrom: Ana\nread more", "One more thing.\n"),
+    ],
+)
+def test_what_is_pasted_begins_with_the_words_before_its_phrase(said: str, own: str) -> None:
+    assert own_words(said) == own + OTHERS * (len(said) - len(own))
 
 
 def test_of_an_instruction_only_the_own_words_are_shown() -> None:

@@ -199,14 +199,14 @@ STORED_TERMS = np.dtype([("term", "<u8"), ("count", "<u2")])
 """The layout of packed terms, ascending."""
 
 MOST_COUNTED = 65_535
-_PAIR = struct.Struct("<QH")
 
 
 def packed_terms(words: Sequence[str]) -> tuple[int, bytes]:
     """How many terms a chunk has, and each distinct one with its count, as `STORED_TERMS`."""
     counts = Counter(words)
     pairs = sorted(zip(map(term_key, counts), counts.values(), strict=True))
-    return len(words), b"".join([_PAIR.pack(key, min(count, MOST_COUNTED)) for key, count in pairs])
+    numbers = [number for key, count in pairs for number in (key, min(count, MOST_COUNTED))]
+    return len(words), struct.pack("<" + "QH" * len(pairs), *numbers)
 
 
 MOST_DIFFERENT_BITS = 3

@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from hashlib import blake2b
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from rag_context.domain.documents import (
     chunk_ids,
 )
 from rag_context.domain.provenance import SPEAKER_FIELDS, front_matter, role_name, stated_message_times, time_at
+from rag_context.domain.text import term_key
 from rag_context.ingest.chunking.chunker import split, split_body
 from rag_context.ingest.chunking.prose import body_start, fences, sections, speech_of
 from rag_context.ingest.chunking.syntax import Outline, marks
@@ -268,21 +268,28 @@ def _one_line(text: str) -> str:
 
 
 HASH_BITS = 64
+_FIELD_BYTES = 4
+_SPREAD = [
+    int.from_bytes(bytes(byte for bit in range(8) for byte in (0, 0, 0, value >> (7 - bit) & 1)), "big")
+    for value in range(256)
+]
+"""Each byte with a field of its own for every bit, in which occurrences are counted."""
 
 
 def similarity_hash(terms: Sequence[str]) -> int:
     """SimHash of `terms`, each weighted by how often it occurs, as a signed 64-bit integer; 0 without terms."""
-    counts = Counter(terms)
-    if not counts:
-        return 0
-    digests = np.frombuffer(b"".join(map(_digest, counts)), np.uint8).reshape(-1, HASH_BITS // 8)
-    weights = np.fromiter(counts.values(), np.float32, len(counts))
-    ones = weights @ np.unpackbits(digests, axis=1).astype(np.float32)
+    # All bits are summed by one addition of long integers: a text of twenty words takes a third of the time with numpy.
+    sums = sum(_spread(term) * count for term, count in Counter(terms).items())
+    ones = np.frombuffer(sums.to_bytes(HASH_BITS * _FIELD_BYTES, "big"), ">u4")
     # A bit is 1 where the terms that have it outweigh those that have not.
-    bits = np.packbits(ones > weights.sum() / 2)
+    bits = np.packbits(ones * 2 > len(terms))
     return int.from_bytes(bits.tobytes(), "big", signed=True)
 
 
-@lru_cache(maxsize=32_768)
-def _digest(term: str) -> bytes:
-    return blake2b(term.encode("utf-8", "surrogatepass"), digest_size=HASH_BITS // 8).digest()
+@lru_cache(maxsize=16_384)
+def _spread(term: str) -> int:
+    """The hash of a term, each bit in a field of `_FIELD_BYTES`."""
+    spread = 0
+    for byte in term_key(term).to_bytes(HASH_BITS // 8, "little"):
+        spread = spread << 8 * 8 * _FIELD_BYTES | _SPREAD[byte]
+    return spread

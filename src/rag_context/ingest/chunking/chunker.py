@@ -13,8 +13,9 @@ chunk that includes `Status` and `Context` of one decision stands under that dec
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 
 from rag_context.domain import documents
@@ -57,14 +58,24 @@ class ChunkSizes:
 
 
 class Packer:
-    """Cuts stretches of one text at its `boundaries` (ascending) into pieces of at most `sizes.max_tokens`."""
+    """Cuts stretches of one text into pieces of at most `sizes.max_tokens`.
 
-    def __init__(self, ruler: Ruler, boundaries: Sequence[Boundary], sizes: ChunkSizes) -> None:
+    The text's boundaries (ascending) are looked for by `boundaries` when a stretch is too long: most messages are not.
+    """
+
+    def __init__(self, ruler: Ruler, boundaries: Callable[[], Sequence[Boundary]], sizes: ChunkSizes) -> None:
         self._ruler = ruler
         self._text = ruler.text
-        self._boundaries = boundaries
-        self._offsets = [boundary.offset for boundary in boundaries]
+        self._find = boundaries
         self._sizes = sizes
+
+    @cached_property
+    def _boundaries(self) -> Sequence[Boundary]:
+        return self._find()
+
+    @cached_property
+    def _offsets(self) -> list[int]:
+        return [boundary.offset for boundary in self._boundaries]
 
     def pieces(self, stretch: Range) -> Iterator[Range]:
         """Pieces that cover `stretch` in order; each starts at the end of the one before, less the overlap."""
@@ -197,17 +208,16 @@ def split(
             return _chat(ruler, sizes)
         case documents.CODE:
             blocks = code.definitions(ruler, source, sizes.max_tokens, outline) or code.braced_blocks(content)
-            return _blocked(ruler, blocks, code.line_boundaries(content), sizes, ".")
+            return _blocked(ruler, blocks, lambda: code.line_boundaries(content), sizes, ".")
         case _:
             return _prose(ruler, sizes)
 
 
 def _chat(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
     """Whole turns, between two roles each by itself; a chunk that begins inside one is headed by its speaker."""
-    fences, speech = prose.fences(ruler.text), speech_of(ruler.text)
+    speech = speech_of(ruler.text)
     conversation = speech.said
     blocks = conversation.turns
-    boundaries = _merged(prose.boundaries(ruler.text, fences), blocks, Strength.TURN)
     starts = [block.start for block in blocks]
 
     def heading(start: int, _: int) -> str:
@@ -216,6 +226,9 @@ def _chat(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
         speaker = () if blocks[turn].start == start else blocks[turn].path
         has_stamp = conversation.clocks[turn] in ruler.text[start : start + STAMP_CHARS]
         return " ".join([*(() if has_stamp else (conversation.clocks[turn],)), *speaker])
+
+    def boundaries() -> list[Boundary]:
+        return _merged(prose.boundaries(ruler.text, prose.fences(ruler.text)), blocks, Strength.TURN)
 
     packer = Packer(ruler, boundaries, sizes)
     stretches = speech.stretches()
@@ -236,12 +249,16 @@ def _prose(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
     ]
     if len(blocks) > MOST_PARTS:
         blocks, sections = [TextBlock(0, len(text))], []
-    # No cut between a heading and its text.
-    bodies = {section.body for section in sections if section.level}
-    boundaries = [unit for unit in prose.boundaries(text, fences) if unit.offset not in bodies]
-    # No cut inside a code fence that fits into a chunk: half of it is no code.
-    whole = [fence for fence in fences if ruler.count(*fence) <= sizes.max_tokens]
-    return _blocked(ruler, blocks, list(_outside(boundaries, whole)), sizes, " > ")
+
+    def boundaries() -> list[Boundary]:
+        # No cut between a heading and its text.
+        bodies = {section.body for section in sections if section.level}
+        found = [unit for unit in prose.boundaries(text, fences) if unit.offset not in bodies]
+        # No cut inside a code fence that fits into a chunk: half of it is no code.
+        whole = [fence for fence in fences if ruler.count(*fence) <= sizes.max_tokens]
+        return list(_outside(found, whole))
+
+    return _blocked(ruler, blocks, boundaries, sizes, " > ")
 
 
 def _outside(boundaries: Sequence[Boundary], ranges: Sequence[Range]) -> Iterator[Boundary]:
@@ -253,10 +270,14 @@ def _outside(boundaries: Sequence[Boundary], ranges: Sequence[Range]) -> Iterato
 
 
 def _blocked(
-    ruler: Ruler, blocks: Sequence[TextBlock], boundaries: Sequence[Boundary], sizes: ChunkSizes, separator: str
+    ruler: Ruler,
+    blocks: Sequence[TextBlock],
+    boundaries: Callable[[], Sequence[Boundary]],
+    sizes: ChunkSizes,
+    separator: str,
 ) -> list[documents.Span]:
     units = headed(blocks)
-    packer = Packer(ruler, _merged(boundaries, units, Strength.BLOCK), sizes)
+    packer = Packer(ruler, lambda: _merged(boundaries(), units, Strength.BLOCK), sizes)
     pieces = [piece for group in grouped(units, ruler, sizes.max_tokens) for piece in packer.pieces(group)]
     starts = [block.start for block in blocks]
     headings = [separator.join(path_over(blocks, starts, *piece)) for piece in pieces]
