@@ -52,6 +52,13 @@ def test_the_version_loads_nothing() -> None:
     assert modules_of(["--version"], "typer", "rich", "pydantic") == []
 
 
+def test_options_that_were_not_typed_need_no_converter() -> None:
+    assert modules_of(["search", "--limit", "1", "words", "--data-dir", "none"], "typer._adapters") == [
+        "typer._adapters"
+    ]
+    assert modules_of(["search", "words", "--data-dir", "none"], "typer._adapters") == []
+
+
 def test_the_list_of_commands_loads_none_of_them() -> None:
     names = ("rag_context.cli.search_command", "rag_context.cli.console", "pydantic", "numpy")
 

@@ -6,10 +6,10 @@ A command is imported on first use, so that no other one waits for what it needs
 import gc
 import signal
 import sys
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from enum import IntEnum
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -159,6 +159,8 @@ def plain(params: Iterable[Any]) -> list[Any]:
     """The same parameters: an argument is its name in the usage, and neither it nor a flag has a type beside it."""
     shown = list(params)
     for param in shown:
+        if not isinstance(param.process_value, partial):  # the same parameters are listed several times
+            param.process_value = partial(_processed, param, param.process_value)
         if param.param_type_name == "argument":
             name = param.metavar or param.name.upper()
             param.get_usage_pieces = lambda _ctx, name=name: [name]
@@ -166,6 +168,23 @@ def plain(params: Iterable[Any]) -> list[Any]:
         elif param.is_flag:
             param.metavar = ""
     return shown
+
+
+def _processed(param: Any, convert: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
+    """The value of a parameter; what was not typed, or is a text as it is, needs none of Typer's converters.
+
+    Those are made by pydantic, one for each option of the command.
+    """
+    is_one = param.nargs == 1 and not param.multiple
+    kind = getattr(param, "type_descriptor", None)
+    parser = kind and kind.parameter_info.parser
+    if value is None and not param.required:
+        value = None if is_one else ()
+    elif value and isinstance(value, str) and is_one and kind is not None and (parser or kind.annotation is str):
+        value = parser(value) if parser else value
+    else:
+        return convert(ctx, value)
+    return value if param.callback is None else param.callback(ctx, param, value)
 
 
 def _nothing(ctx: Any) -> None:
