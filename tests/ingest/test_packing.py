@@ -29,7 +29,7 @@ def test_what_fits_is_one_piece() -> None:
     assert pieces("One two. Three four.", 4) == ["One two. Three four."]
 
 
-def test_in_what_fits_no_boundary_is_looked_for() -> None:
+def test_in_what_fits_no_boundary_is_searched() -> None:
     def unneeded() -> list[Boundary]:
         raise AssertionError
 

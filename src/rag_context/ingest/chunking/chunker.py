@@ -60,7 +60,7 @@ class ChunkSizes:
 class Packer:
     """Cuts stretches of one text into pieces of at most `sizes.max_tokens`.
 
-    The text's boundaries (ascending) are looked for by `boundaries` when a stretch is too long: most messages are not.
+    `boundaries` reads those of the text (ascending) where a stretch is too long, which most messages are not.
     """
 
     def __init__(self, ruler: Ruler, boundaries: Callable[[], Sequence[Boundary]], sizes: ChunkSizes) -> None:
