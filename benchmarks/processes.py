@@ -47,6 +47,12 @@ class Server:
         """Seconds of processor time of all its threads until now (Linux)."""
         return processor_s(self.process.pid)
 
+    @property
+    def processor_with_children_s(self) -> float:
+        """The same with the processes that it has started and that still run, such as those that cut documents."""
+        files = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        return self.processor_s + sum(processor_s(int(pid)) for file in files for pid in file.read_text().split())
+
     def _memory_mb(self, name: str) -> float:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         (kilobytes,) = (line.split()[1] for line in status.splitlines() if line.startswith(f"{name}:"))

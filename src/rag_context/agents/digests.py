@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 EVERY_S = 2.0
 """How often changes are searched for. Not at once: a batch of documents changes a digest once."""
 
-PAUSES = 10
-"""Digests pause ten times as long as they took: while documents come all the time, they take a tenth of it."""
+PAUSES = 30
+"""Digests pause so many times as long as they took: while documents come all the time, they take little of it."""
 
 PERIODS = (timedelta(days=14), timedelta(days=90), None)
 """How far back decisions are searched for, until there are enough."""

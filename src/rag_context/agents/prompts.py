@@ -7,6 +7,7 @@ every history of a project, so that they do not distinguish passages.
 import re
 import shlex
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePosixPath
 
 from rag_context.domain.text import terms
@@ -75,6 +76,7 @@ class Sought:
     is_chore: bool = False
 
 
+@lru_cache(maxsize=1024)  # a digest reads some hundred messages, and each of them beside several others
 def sought_by(prompt: str) -> Sought:
     """What a prompt is about, without what it only brings along."""
     prose = " ".join(_PASTED.sub(" ", prompt).split())
