@@ -109,6 +109,7 @@ keep_keys() {
   [[ -z $(value "$secret" DATABASE_URL) ]] || postgres=yes
   secret=$(with_default "$secret" RAG_CONTEXT_API_KEY "$(new_key)")
   passwords=$(with_default "$passwords" REDIS_PASSWORD "$(new_key)")
+  secret=$(with_default "$secret" RAG_CONTEXT_STORES__REDIS_SECRET "$(new_key)")
   secret=$(with_default "$secret" REDIS_URL "redis://:$(value "$passwords" REDIS_PASSWORD)@redis:6379/0")
   if [[ -n $postgres ]]; then
     passwords=$(with_default "$passwords" POSTGRES_PASSWORD "$(new_key)")

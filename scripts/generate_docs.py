@@ -29,7 +29,7 @@ from rag_context.server.tools import tool_of
 from rag_context.settings import KEYS, ConnectionSettings
 from rag_context.settings.config_file import FILE_NAME
 from rag_context.settings.keys import Key
-from rag_context.settings.sections import ApiKey
+from rag_context.settings.sections import ApiKey, KeyGroup
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 ALERTS = DOCS.parent / "deploy" / "prometheus" / "alerts.yml"
@@ -116,7 +116,9 @@ def settings_page() -> str:
         parts.append("| Setting | Environment | Value | Default | What it does |\n|---|---|---|---|---|")
         parts.extend(settings_row(key) for key in keys)
         parts.append("")
-    for table, model in (("server.api_keys", ApiKey), ("connections.<id>", ConnectionSettings)):
+    tables: dict[str, type[BaseModel]] = {"server.api_keys": ApiKey, "server.groups": KeyGroup}
+    tables["connections.<id>"] = ConnectionSettings
+    for table, model in tables.items():
         parts.append(f"### Fields of `{table}`\n")
         parts.extend(f"- `{name}`: {field.description}" for name, field in model.model_fields.items())
         parts.append("")

@@ -362,7 +362,7 @@ class TestRefusals:
     def test_key_names_are_distinct(self, tmp_path: Path) -> None:
         key = f'[[server.api_keys]]\nname = "ci"\nhash = "{HASH}"\n'
 
-        assert "has two keys of one name" in refusal(tmp_path, toml=key * 2)
+        assert "has two entries of one name" in refusal(tmp_path, toml=key * 2)
 
     def test_a_bad_address_is_not_repeated(self, tmp_path: Path) -> None:
         assert "pw" not in refusal(tmp_path, environ={"MONGODB_URI": "mongo://user:pw@h"})

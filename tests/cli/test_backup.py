@@ -1,5 +1,7 @@
 """`backup` and `restore`: one file, read and checked before anything is in its place."""
 
+import io
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,23 @@ def test_a_file_that_was_cut_or_changed_changes_nothing(commands: Commands, arch
         place = tmp_path / "again"
         assert commands("restore", archive, "--data-dir", place).status != 0
         assert not place.exists()
+
+
+def test_a_few_bytes_that_stand_for_terabytes_are_rejected(commands: Commands, tmp_path: Path) -> None:
+    file, place = tmp_path / "sparse.tar", tmp_path / "again"
+    with tarfile.open(file, "w", format=tarfile.PAX_FORMAT) as archive:
+        member = tarfile.TarInfo("rag-context.db")
+        member.size = 512
+        member.pax_headers = {
+            "GNU.sparse.major": "0",
+            "GNU.sparse.minor": "1",
+            "GNU.sparse.size": str(1 << 32),  # of more, a version without the check would fill this disk
+            "GNU.sparse.map": "0,512",
+        }
+        archive.addfile(member, io.BytesIO(b"x" * 512))
+    rejected = commands("restore", file, "--data-dir", place)
+    assert "it holds something else" in rejected.err
+    assert not place.exists()
 
 
 def test_a_backup_needs_an_index_and_a_place(commands: Commands, tmp_path: Path) -> None:

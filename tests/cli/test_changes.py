@@ -54,3 +54,33 @@ def test_what_probably_needs_a_decision_is_listed(commands: Commands, document: 
     assert "3 documents examined" in listed.err
     (found,) = commands("review", "--json").json()["suggestions"]
     assert found["documents"][1]["documentId"] == document
+
+
+def test_commands_without_a_server_are_recorded_too(commands: Commands, document: str) -> None:
+    """X-8: a process that opens the index itself leaves lines as clients of a server do, without a text."""
+    for name in ("one", "two"):
+        (commands.folder / f"{name}.md").write_text(f"# {name}\n\nThe walrus of {name} sleeps.\n")
+    assert commands("index", ".").status == 0
+    (commands.folder / "two.md").unlink()
+    assert commands("index", ".", "--prune").status == 0
+    assert commands("forget", document, "--yes").status == 0
+    assert commands("export", "all.jsonl").status == 0
+    assert commands("import", "all.jsonl").status == 0
+    assert commands("undo", "999").status != 0
+
+    listed = commands("log", "--accesses", "--limit", "100000")
+
+    recorded = [(each["operation"], each["outcome"]) for each in listed.lines()][::-1]
+    assert recorded == [
+        *[("bulk", "ok")] * 3,  # both that were remembered, and the folder
+        ("rag_context_delete", "ok"),
+        ("rag_context_forget", "ok"),
+        ("import", "ok"),
+        ("rag_context_undo", "NotFoundError"),
+    ]
+    assert "walrus" not in listed.out
+    assert "two.md" not in listed.out
+    assert [each["operation"] for each in commands("log", "--accesses", "--limit", "2").lines()] == [
+        "rag_context_undo",
+        "import",
+    ]

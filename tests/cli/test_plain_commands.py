@@ -19,6 +19,7 @@ from rag_context.cli import main
 from rag_context.cli.command_line import EXIT_CODES, app, loaded
 from rag_context.cli.serve import server_options
 from rag_context.domain.callers import Bounds
+from rag_context.errors import ConfigurationError
 from rag_context.settings import KEYS, load_settings
 from rag_context.settings.keys import ALIASES
 
@@ -342,6 +343,19 @@ class TestKey:
         (key,) = server_options(load_settings(flags={}, environ={}, cwd=run_cli.folder).settings).api_keys
 
         assert (key.access, key.bounds) == (Access.ADMIN, Bounds(agents=("ana",), projects=("shop", 'the "web"')))
+
+    def test_a_key_of_a_group_has_what_the_group_has(self, run_cli: InProcessCli) -> None:
+        ended = run_cli("key", "ana", "--group", "shop", "--project", "wiki")
+        group = '[[server.groups]]\nname = "shop"\nprojects = ["shop"]\ntags = ["sales"]\n'
+        lines = ended.err[ended.err.index("[[") :]
+        run_cli.write("rag-context.toml", group + lines)
+
+        (key,) = server_options(load_settings(flags={}, environ={}, cwd=run_cli.folder).settings).api_keys
+
+        assert key.bounds == Bounds(projects=("wiki", "shop"), tags=("sales",))
+        run_cli.write("rag-context.toml", lines)
+        with pytest.raises(ConfigurationError, match="lacks: shop"):
+            server_options(load_settings(flags={}, environ={}, cwd=run_cli.folder).settings)
 
     def test_a_name_can_be_used_once(self, run_cli: InProcessCli) -> None:
         ended = run_cli("key", "ci")

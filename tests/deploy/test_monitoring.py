@@ -1,6 +1,8 @@
 """What Prometheus and Grafana read: promtool accepts it, alerts fire for their faults, queries name real metrics."""
 
+import asyncio
 import json
+import logging
 import re
 import shutil
 import subprocess
@@ -14,6 +16,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from rag_context.errors import BackendRejectedError, BackendUnavailableError
+from rag_context.memory import changing
 from rag_context.memory.meters import METRICS
 from rag_context.server.peers import labelled
 from rag_context.testing import Fault
@@ -49,6 +52,8 @@ async def metrics() -> bytes:
         await harness.index("Owls hunt mice.", source="other")
     harness.documents.fault = Fault(BackendUnavailableError("documents", "locked"))
     await harness.search("mice")
+    with harness.service.counting_log_records():
+        logging.getLogger("rag_context.server.tokens").warning("the keys cannot be read")
     return await harness.service.prometheus()
 
 
@@ -109,6 +114,28 @@ def test_promtool_would_notice_a_gauge_that_is_called_a_total(metrics: bytes) ->
 
 def test_a_failed_write_is_counted_by_component(metrics: bytes) -> None:
     assert b'rag_errors_total{component="documents",operation="index"} 1.0' in metrics
+
+
+class _NoJournal:
+    async def due(self, *_given: object) -> list[Any]:
+        raise BackendUnavailableError("documents", "gone")
+
+
+async def test_sweeps_that_fail_and_warnings_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    service, logger = ServiceHarness().service, logging.getLogger("rag_context.server.tokens")
+    monkeypatch.setattr(changing, "SWEEP_EVERY_S", 0.01)
+    monkeypatch.setattr(service.changes, "_journal", _NoJournal())
+    with service.counting_log_records():
+        logger.warning("the keys cannot be read")
+        logger.info("nothing to worry about")
+        sweeping = asyncio.create_task(service.changes.run())
+        async with asyncio.timeout(30):
+            while b'rag_errors_total{component="documents",operation="expire"}' not in await service.prometheus():
+                await asyncio.sleep(0.02)
+        sweeping.cancel()
+    logger.warning("after that no server counts")
+    counted = b'rag_log_records_total{level="warning",logger="rag_context.server.tokens"} 1.0'
+    assert counted in await service.prometheus()
 
 
 def test_every_alert_fires_for_its_fault_and_is_silent_otherwise() -> None:

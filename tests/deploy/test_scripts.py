@@ -112,7 +112,7 @@ def test_with_postgresql_it_deploys_neither_qdrant_nor_mongodb(cluster: Cluster,
     ]
     keys, passwords = cluster.secret("rag-context"), cluster.secret("rag-context-backends")
     assert keys["DATABASE_URL"] == f"postgresql://rag-context:{passwords['POSTGRES_PASSWORD']}{OWN_POSTGRES}"
-    assert keys.keys() == {"RAG_CONTEXT_API_KEY", "DATABASE_URL", "REDIS_URL"}
+    assert keys.keys() == {"RAG_CONTEXT_API_KEY", "DATABASE_URL", "REDIS_URL", "RAG_CONTEXT_STORES__REDIS_SECRET"}
     assert "RAG_CONTEXT_STORES__VECTORS: postgres\n" in cluster.objects["configmap/rag-context"]["text"]
     assert not any(passwords["POSTGRES_PASSWORD"] in word for call in cluster.calls for word in call["words"])
 
@@ -148,7 +148,13 @@ def test_keys_are_made_and_shared_with_the_backends(deployment: Deployment) -> N
     keys = deployment.cluster.secret("rag-context")
     passwords = deployment.cluster.secret("rag-context-backends")
 
-    assert keys.keys() == {"RAG_CONTEXT_API_KEY", "RAG_CONTEXT_STORES__QDRANT_API_KEY", "MONGODB_URI", "REDIS_URL"}
+    assert keys.keys() == {
+        "RAG_CONTEXT_API_KEY",
+        "RAG_CONTEXT_STORES__QDRANT_API_KEY",
+        "RAG_CONTEXT_STORES__REDIS_SECRET",
+        "MONGODB_URI",
+        "REDIS_URL",
+    }
     assert keys["RAG_CONTEXT_API_KEY"] == KEY
     assert keys["RAG_CONTEXT_STORES__QDRANT_API_KEY"] == passwords["QDRANT_API_KEY"]
     assert keys["MONGODB_URI"] == f"mongodb://rag-context:{passwords['MONGODB_PASSWORD']}{OWN_MONGODB}"
@@ -173,10 +179,11 @@ def test_what_is_elsewhere_is_used_and_remembered(cluster: Cluster) -> None:
         "LM_STUDIO_URL": "http://models:1234",
     }
     cluster.run("deploy.sh", **elsewhere)
-    made = cluster.secret("rag-context").pop("RAG_CONTEXT_API_KEY")
+    names = ("RAG_CONTEXT_API_KEY", "RAG_CONTEXT_STORES__REDIS_SECRET")
+    made = {name: cluster.secret("rag-context")[name] for name in names}
 
-    assert len(made) == 64
-    assert cluster.secret("rag-context") == {**elsewhere, "RAG_CONTEXT_API_KEY": made}
+    assert {len(key) for key in made.values()} == {64}
+    assert cluster.secret("rag-context") == {**elsewhere, **made}
     cluster.run("deploy.sh", RAG_CONTEXT_API_KEY="another")
     assert cluster.secret("rag-context") == {**elsewhere, "RAG_CONTEXT_API_KEY": "another"}
     assert {name for name in cluster.objects if name.startswith("deployment/")} == {"deployment/rag-context"}

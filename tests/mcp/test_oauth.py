@@ -1,7 +1,9 @@
 """MCP behind an authorisation server: tokens are checked, and the SDK's client gets from a 401 to the tools."""
 
+import asyncio
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -32,7 +34,7 @@ from tests.servers.process import HOST, free_port
 
 GRANTED = ("memory:read", "memory:write")
 CALLBACK = "http://localhost:9/callback"
-ASKED = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+ASKED: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 HEADERS = {"Accept": "application/json, text/event-stream"}
 
 
@@ -79,15 +81,17 @@ async def test_the_client_of_the_sdk_finds_the_authorisation_server_and_gets_in(
     server: Running, issuer: TrustedIssuer
 ) -> None:
     answered: dict[str, list[str]] = {}
+    asked: dict[str, list[str]] = {}
 
     async def visit(address: str) -> None:
         """What a browser does, for a user who agrees."""
+        asked.update(parse_qs(urlsplit(address).query))
         async with httpx2.AsyncClient(trust_env=False) as browser:
             reply = await browser.get(address)
         answered.update(parse_qs(urlsplit(reply.headers["location"]).query))
 
     async def called_back() -> AuthorizationCodeResult:
-        return AuthorizationCodeResult(code=answered["code"][0], state=answered["state"][0])
+        return AuthorizationCodeResult(code=answered["code"][0], state=answered["state"][0], iss=answered["iss"][0])
 
     storage = Storage()
     metadata = OAuthClientMetadata(client_name="a test", redirect_uris=[AnyUrl(CALLBACK)])
@@ -98,6 +102,9 @@ async def test_the_client_of_the_sdk_finds_the_authorisation_server_and_gets_in(
     ):
         offered = {tool.name for tool in (await client.list_tools()).tools}
     assert "rag_context_delete" in offered  # it may write
+    assert asked["code_challenge_method"] == ["S256"]
+    assert asked["resource"] == [issuer.resource]
+    assert asked["scope"] == ["memory:read memory:write"]  # what the 401 names, and not `memory:admin` too
     assert storage.tokens is not None
     assert jwt.decode(storage.tokens.access_token, options={"verify_signature": False})["aud"] == issuer.resource
 
@@ -105,12 +112,81 @@ async def test_the_client_of_the_sdk_finds_the_authorisation_server_and_gets_in(
 def test_a_401_says_where_tokens_come_from(server: Running, issuer: TrustedIssuer) -> None:
     with server.client(**HEADERS) as client:
         rejected = client.post("/mcp", json=ASKED)
-        where = rejected.headers["www-authenticate"].partition('resource_metadata="')[2].rstrip('"')
+        challenge = rejected.headers["www-authenticate"]
+        where = challenge.partition('resource_metadata="')[2].partition('"')[0]
         metadata = client.get(where).json()
+        assert client.get("/.well-known/oauth-protected-resource").json() == metadata
     assert rejected.status_code == 401
+    assert challenge.endswith('scope="memory:read memory:write"')
     assert metadata["resource"] == issuer.resource
     assert metadata["authorization_servers"] == [issuer.issuer]
     assert metadata["scopes_supported"] == ["memory:read", "memory:add", "memory:write", "memory:admin"]
+
+
+def test_any_page_may_read_whose_tokens_count_and_nothing_else(server: Running, issuer: TrustedIssuer) -> None:
+    origin = {"Origin": "https://inspector.example"}
+    preflight = {"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "mcp-protocol-version"}
+    with server.client() as client:
+        for path in (issuer.metadata_path, "/.well-known/oauth-protected-resource"):
+            answers = [client.get(path, headers=origin), client.options(path, headers={**origin, **preflight})]
+            assert [each.status_code for each in answers] == [200, 204]
+            assert {each.headers["access-control-allow-origin"] for each in answers} == {"*"}
+        elsewhere = client.post("/mcp", json=ASKED, headers=origin)
+        assert elsewhere.status_code == 403
+        assert "access-control-allow-origin" not in elsewhere.headers
+
+
+def test_a_token_with_too_few_scopes_learns_which_is_missing(
+    server: Running, authorization: Authorization, issuer: TrustedIssuer
+) -> None:
+    token = authorization.token(aud=issuer.resource, sub="ana", scope="memory:read")
+    called = {**ASKED, "method": "tools/call", "params": {"name": "rag_context_delete", "arguments": {}}}
+    called["params"]["_meta"] = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    version = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "rag_context_delete"}
+    with server.client(**HEADERS, Authorization=f"Bearer {token}") as client:
+        rejected = client.post("/tools/rag_context_delete", json={"documentId": "x"})
+        result = client.post("/mcp", json=called, headers=version).json()["result"]
+    challenge = rejected.headers["www-authenticate"]
+    assert rejected.status_code == 403
+    assert challenge.endswith('error="insufficient_scope", scope="memory:write"')
+    assert challenge.startswith(f'Bearer resource_metadata="http://{HOST}')
+    assert (result["isError"], result["_meta"]["mcp/www_authenticate"]) == (True, [challenge])
+
+
+def test_who_bears_a_token_is_no_owner_of_a_key_and_no_other_bearer(
+    authorization: Authorization, issuer: TrustedIssuer
+) -> None:
+    """A name decides whose documents a key that may add replaces, and whose MCP sessions it uses."""
+    with pytest.raises(ConfigurationError, match="begin with token:"):
+        HashedKey.parse("token:ana", hash_key("a-key"))
+    callers = [asyncio.run(caller_of(authorization, issuer, sub=f"{'x' * 80}{end}")) for end in ("a", "b", "a\u200b")]
+    assert len({each.name for each in callers}) == 3
+    assert asyncio.run(caller_of(authorization, issuer, sub="robot")).name != "robot"
+
+
+async def caller_of(authorization: Authorization, issuer: TrustedIssuer, **claims: object) -> Caller:
+    token = authorization.token(aud=issuer.resource, **{"scope": "memory:add", **claims})
+    caller = await AccessTokens(issuer).caller_of(token.encode())
+    assert caller is not None
+    return caller
+
+
+async def test_a_group_means_its_parts_and_one_that_is_not_there_nothing(
+    authorization: Authorization, issuer: TrustedIssuer
+) -> None:
+    groups = {"shop": Bounds(projects=("shop",), tags=("sales",)), "ops": Bounds(projects=("infra",))}
+    issuer = replace(issuer, groups=groups)
+    of = [
+        (await caller_of(authorization, issuer, scope=f"memory:read {scopes}")).bounds
+        for scopes in ("group:shop group:ops project:wiki", "group:nowhere", "")
+    ]
+    assert of == [Bounds(projects=("wiki", "shop", "infra"), tags=("sales",)), Bounds(), None]
+    bounding = replace(issuer, is_bounding=True)
+    assert (await caller_of(authorization, bounding, scope="memory:read")).bounds == Bounds()
 
 
 def test_a_key_counts_beside_tokens(server: Running) -> None:
@@ -190,7 +266,7 @@ async def test_scopes_say_what_a_token_may_do_and_with_what(
     authorization: Authorization, issuer: TrustedIssuer, scope: object, access: Access, bounds: Bounds | None
 ) -> None:
     token = authorization.token(aud=issuer.resource, sub="ana", scope=scope)
-    assert await AccessTokens(issuer).caller_of(token.encode()) == Caller("ana", access, bounds)
+    assert await AccessTokens(issuer).caller_of(token.encode()) == Caller("token:ana", access, bounds)
 
 
 async def test_a_token_without_a_scope_of_the_memory_is_of_no_use(

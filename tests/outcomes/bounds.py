@@ -87,6 +87,7 @@ SCOPES: Mapping[str, Bounds] = {
     "project": Bounds(projects=("borealis",)),
     "books": Bounds(collections=("foliants",)),
     "nothing": Bounds(),
+    "grouped": Bounds(agents=("robert",)).joined([Bounds(projects=("apollo",)), Bounds(collections=("ledgers",))]),
 }
 
 
@@ -229,10 +230,10 @@ class Attacker:
         """One request: the key, what was sent, and all that came back."""
         key = self._random.choice(list(SCOPES))
         server = self._random.randrange(len(self._memory.clients))
-        kind = self._random.choices(("tool", "mcp", "rest", "other", "resource"), (5, 3, 3, 1, 1))[0]
+        kind = self._random.choices(("tool", "mcp", "rest", "other", "resource", "stolen"), (5, 3, 3, 1, 1, 1))[0]
         sent, reply = await getattr(self, f"_{kind}")(key, server)
         self.statuses[f"{kind} {reply.status_code}"] += 1
-        if "content" in sent:  # what a key stored it sees again
+        if "content" in sent or "metadata" in sent:  # what a key stored it sees again
             self.written |= {part.name for part in PARTS if part.name in sent}
         shown = f"{reply.text}\n{json.dumps(dict(reply.headers))}"
         return key, sent, shown
@@ -322,10 +323,22 @@ class Attacker:
                 ("resources/list", {}),
                 ("resources/read", {"uri": f"rag-context://documents/{self._id()}"}),
                 ("prompts/get", {"name": "recall", "arguments": {"topic": self._text()}}),
+                ("prompts/list", {}),
+                ("resources/templates/list", {}),
+                ("completion/complete", {"ref": {"type": "ref/prompt", "name": "recall"}, "argument": {}}),
                 ("tools/list", {}),
             )
         )
         return json.dumps(params), await self._memory.rpc(key, method, params, server)
+
+    async def _stolen(self, key: str, server: int) -> tuple[str, httpx2.Response]:
+        """A call in the MCP session of another key."""
+        others = [id_ for (owner, _), id_ in self._memory.sessions.items() if owner != key]
+        session = self._random.choice(others) if others else "none"
+        body = {"jsonrpc": "2.0", "id": 1, "method": self._random.choice(("resources/list", "tools/list"))}
+        headers = {**MCP, "mcp-session-id": session, "mcp-protocol-version": "2025-06-18"}
+        method = self._random.choice(("POST", "POST", "DELETE"))
+        return session, await self._memory.send(key, method, "/mcp", server, headers=headers, json=body)
 
     async def _rest(self, key: str, server: int) -> tuple[str, httpx2.Response]:
         draw, name = self._random, quote(str(self._value("name")))
@@ -367,6 +380,12 @@ class Attacker:
                 ("HEAD", "/events", {}),
                 ("GET", "/health", {}),
                 ("GET", "/tools", {}),
+                ("GET", f"/tools/rag_context_search?query={quote(self._text())}&minScore=0", {}),
+                ("GET", "/events?timeRange=24h", {}),
+                ("GET", "/openapi.json", {}),
+                ("GET", "/v1/models", {}),
+                ("POST", "/v1/embeddings", {"json": {"input": [self._text()]}}),
+                ("GET", "/.well-known/oauth-protected-resource", {}),
                 ("GET", "/tools/rag_context_stats?timeRange=24h", {}),
                 ("POST", "/bulk/versions", {"json": versions}),
                 ("POST", "/bulk", {"content": json.dumps(line).encode() + b"\n", "headers": ndjson}),

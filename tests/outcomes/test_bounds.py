@@ -1,5 +1,6 @@
 """Keys with bounds: what is out of them does not exist, over every interface and in every number."""
 
+import asyncio
 import json
 import pickle
 from collections.abc import AsyncIterator
@@ -20,6 +21,7 @@ from rag_context.errors import ForbiddenError
 from rag_context.ingest.submissions import Submission
 from rag_context.memory.accesses import as_line, hashed, recorded_by
 from rag_context.memory.bounded import within_bounds
+from rag_context.server.middleware import WRONG_KEYS
 from rag_context.server.options import Caller
 from tests.outcomes.bounds import ADDER, NOBODYS, OWNER, PARTS, SCOPES, Memory, open_memory, run
 
@@ -207,6 +209,23 @@ async def test_mcp_offers_and_reads_what_there_is_for_the_key(memory: Memory) ->
     assert stolen.status_code == 404
 
 
+async def test_no_time_of_a_prompt_tells_what_others_searched_for(memory: Memory) -> None:
+    """The vector of a query that another has searched for is not embedded again, which takes milliseconds."""
+    question = "who moved the flamingo crates"
+
+    async def hits() -> float:
+        metrics = (await memory.send(OWNER, "GET", "/metrics")).text
+        return float(metrics.partition("\nrag_embedding_cache_hits_total ")[2].split(maxsplit=1)[0])
+
+    await memory.call(OWNER, "rag_context_search", query=question)
+    before = await hits()
+    await memory.call(OWNER, "rag_context_search", query=question, limit=3)
+    assert await hits() == before + 1
+    prompt = {"name": "recall", "arguments": {"topic": question}}
+    assert "zqrobertcanary" in (await memory.rpc("robert", "prompts/get", prompt)).text
+    assert await hits() == before + 1
+
+
 async def test_who_changes_something_or_may_not_is_recorded_without_a_text(memory: Memory) -> None:
     with recorded_by(memory.services[0].record_access):
         source, text = "file1/secretsource", "The seal sleeps on the pier."
@@ -218,6 +237,9 @@ async def test_who_changes_something_or_may_not_is_recorded_without_a_text(memor
         await memory.send("wrong", "GET", "/metrics")
         await memory.rpc("robert", "tools/call", {"name": "rag_context_log", "arguments": {}})
         await memory.send("books", "DELETE", "/collections/vaultbox")
+        body = {"documents": [{"text": text, "embedding": [1.0, 2.0, 3.0, 4.0]}]}
+        for name in ("foliants", "vaultbox"):
+            await memory.send("books", "POST", f"/collections/{name}/documents", json=body)
         line = json.dumps({**fields, "source": "file1/streamed"}).encode() + b"\n"
         ndjson = {"content-type": "application/x-ndjson"}
         await memory.send("robert", "POST", "/bulk", content=line, headers=ndjson)
@@ -225,17 +247,31 @@ async def test_who_changes_something_or_may_not_is_recorded_without_a_text(memor
     lines = [as_line(each) for each in await memory.services[1]._dependencies.metrics.accesses(50)][::-1]
     recorded = [json.loads(line) for line in lines]
     assert [(each.get("key"), each["operation"], each["outcome"], each.get("target")) for each in recorded] == [
-        ("robert", "rag_context_index", "ok", None),
+        ("robert", "rag_context_index", "ok", [stored]),
         ("robert", "rag_context_delete", "ok", [stored]),
         ("robert", "rag_context_stats", "ForbiddenError", None),
         ("robert", "POST /tools/rag_context_stats", "403", None),
         (None, "GET /metrics", "401", None),
         ("robert", "rag_context_log", "ForbiddenError", None),
         ("books", "collection_delete", "NotFoundError", [hashed("vaultbox")]),
+        ("books", "collection_add", "ok", [hashed("foliants")]),
+        ("books", "collection_add", "NotFoundError", [hashed("vaultbox")]),
         ("robert", "POST /bulk", "ok", None),
     ]
     assert "secretsource" not in "".join(lines)
     assert "seal" not in "".join(lines)
+
+
+async def test_who_has_no_key_cannot_fill_the_records(memory: Memory) -> None:
+    with recorded_by(memory.services[0].record_access):
+        for _ in range(3 * WRONG_KEYS):
+            assert (await memory.clients[0].get("/metrics")).status_code == 401
+        await memory.send("robert", "GET", "/metrics")
+    await asyncio.sleep(0.5)
+    lines = [as_line(each) for each in await memory.services[1]._dependencies.metrics.accesses(100)]
+    rejected = [line for line in lines if '"GET /metrics", "outcome": "401"' in line]
+    assert 0 < len(rejected) <= WRONG_KEYS + 2
+    assert '"outcome": "403"' in lines[0]  # of a key all are recorded
 
 
 async def test_a_key_that_may_add_has_ids_apart_from_those_of_an_agent_of_its_name() -> None:

@@ -3,16 +3,19 @@
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from rag_context.domain.callers import ANONYMOUS, CallerId
+from rag_context.api.projects import ListDocTypesRequest
+from rag_context.domain.callers import ANONYMOUS, Bounds, CallerId
 from rag_context.domain.documents import Tenant
 from rag_context.errors import BackendUnavailableError, ConfigurationError, InvalidInputError, NotFoundError
 from rag_context.projects.activation import Projects
 from rag_context.projects.project_opening import Activation
+from rag_context.projects.project_requests import ProjectResolver
 from rag_context.projects.records import (
     DocumentNotFoundError,
     ExternalDocsNotPromotableError,
@@ -62,6 +65,22 @@ async def test_an_activation_indexes_the_files_and_names_the_tenant(
     assert activation.docs_root == (shop / "docs").resolve()
     assert await harness.contents(activation.tenant) == {"a.md": "# A\n"}
     assert projects.followed(activation.tenant) is activation
+
+
+async def test_an_activation_counts_for_who_may_see_the_project_alone(projects: Projects, shop: Path) -> None:
+    """Tokens of one subject may have different bounds, and its activations are those of the subject."""
+    activation = await projects.activate(str(shop))
+    request = ListDocTypesRequest()
+    for bounds, may in ((None, True), (Bounds(projects=("shop",)), True), (Bounds(projects=("other",)), False)):
+        caller = CallerId("one", "token:ana", bounds)
+        handle = projects.activations.note(replace(caller, bounds=None), activation)
+        for named in ({}, {"activation": handle}, {"project": "shop"}):
+            asking = ProjectResolver(projects).resolve(request.model_copy(update=named), caller)
+            if may:
+                assert (await asking).tenant == activation.tenant
+            else:
+                with pytest.raises((ProjectNotActivatedError, NotFoundError)):
+                    await asking
 
 
 @pytest.mark.parametrize("place", [".", ".rag-context", ".rag-context/config.json", "docs"])

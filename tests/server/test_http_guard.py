@@ -321,6 +321,42 @@ def test_too_many_at_once_get_a_retry_delay() -> None:
     asyncio.run(scenario())
 
 
+def test_rejections_whose_body_does_not_come_take_no_place_of_others() -> None:
+    """Who has no key may keep a connection waiting for a moment, and not the requests of those who have one."""
+
+    async def scenario() -> None:
+        keys = (HashedKey.parse("a", hash_key("a")),)
+        app = RequestIdMiddleware(AuthMiddleware(_ok, ServerOptions(api_keys=keys)), max_requests=2)
+
+        async def no_body() -> Message:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def ignore(_message: Message) -> None: ...
+
+        headers = [(b"host", b"localhost"), (b"content-length", b"9")]
+        scopes = [
+            {"type": "http", "method": "POST", "path": "/bulk", "headers": headers, "client": ("10.0.0.1", 1)}
+            for _ in range(3)
+        ]
+        waiting = [asyncio.create_task(app(scope, no_body, ignore)) for scope in scopes]
+        await asyncio.sleep(0)
+        assert (await ask(app, key="a"))["status"] == 200
+        assert not any(task.done() for task in waiting)
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("path", ["/tools", "/tools/rag_context_search?query=x", "/health", "/metrics", "/nowhere"])
+def test_no_cache_on_the_way_keeps_a_reply(locked: Running, path: str) -> None:
+    """Caches keep no answers to requests with Authorization, but know nothing of X-API-Key."""
+    with locked.client(**{"X-API-Key": "read-me"}) as client:
+        assert client.get(path).headers["cache-control"] == "no-store"
+
+
 def test_what_a_stopping_server_waits_for_no_longer_may_be_tried_again() -> None:
     async def scenario() -> None:
         async def endless(_scope: Scope, _receive: Receive, _send: Send) -> None:

@@ -123,6 +123,20 @@ def test_only_so_many_watch(open_server: Running) -> None:
         wait_for_place(client)
 
 
+def test_one_key_leaves_places_to_the_others(locked: Running) -> None:
+    half = MAX_WATCHERS // 2
+    with httpx2.Client(base_url=locked.url, trust_env=False, timeout=20) as watching:
+        headers = {"X-API-Key": "read-me"}
+        requests = [watching.build_request("GET", "/events", headers=headers) for _ in range(half + 1)]
+        streams = [watching.send(request, stream=True) for request in requests]
+        assert [stream.status_code for stream in streams] == [*[200] * half, 503]
+        other = watching.build_request("GET", "/events", headers={"X-API-Key": "write-me"})
+        streams.append(watching.send(other, stream=True))
+        assert streams[-1].status_code == 200
+        for stream in streams:
+            stream.close()
+
+
 def test_those_that_go_at_once_free_their_places(open_server: Running) -> None:
     request = f"GET /events HTTP/1.1\r\nHost: {open_server.host}:{open_server.port}\r\n\r\n".encode()
     for _ in range(MAX_WATCHERS):

@@ -1,4 +1,6 @@
-"""An authorisation server as a process: that of MCP's SDK, with discovery, registration and PKCE. It lets everyone in.
+"""An authorisation server as a process: that of MCP's SDK, with discovery, registration, PKCE and `iss` (RFC 9207).
+
+It lets everyone in.
 
 python -m tests.servers.authorization PORT KEY_FILE SCOPE...
 """
@@ -60,7 +62,7 @@ class Provider:
             resource=params.resource,
         )
         self._codes[code.code] = code
-        return construct_redirect_uri(str(params.redirect_uri), code=code.code, state=params.state)
+        return construct_redirect_uri(str(params.redirect_uri), code=code.code, state=params.state, iss=self._issuer)
 
     async def load_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: str
@@ -129,7 +131,8 @@ def main() -> None:
     )
 
     async def metadata(request: Request) -> JSONResponse:
-        return JSONResponse({**stated, "issuer": issuer, "jwks_uri": f"{issuer}/jwks"})
+        own = {"issuer": issuer, "jwks_uri": f"{issuer}/jwks", "authorization_response_iss_parameter_supported": True}
+        return JSONResponse({**stated, **own})
 
     async def keys(request: Request) -> JSONResponse:
         return JSONResponse({"keys": [{**public, "kid": KEY_ID, "alg": "RS256", "use": "sig"}]})

@@ -70,6 +70,7 @@ def key(
     collection: list[str] | None = option(None, "Bind the key to a collection; repeatable.", metavar="NAME"),
     agent: list[str] | None = option(None, "Bind the key to what an agent stores; repeatable.", metavar="NAME"),
     tag: list[str] | None = option(None, "Bind the key to documents with a tag; repeatable.", metavar="NAME"),
+    group: list[str] | None = option(None, "Bind the key to a group of server.groups; repeatable.", metavar="NAME"),
     *,
     options: ConfigOptions,
 ) -> ExitCode:
@@ -87,7 +88,7 @@ def key(
     console.note((f"This is the only time the key is shown. Put its hash into {place}:", "dim"))
     console.note()
     access = "read" if read_only else "add" if add_only else "admin" if admin else "write"
-    scope = {"projects": project, "collections": collection, "agents": agent, "tags": tag}
+    scope = {"projects": project, "collections": collection, "agents": agent, "tags": tag, "groups": group}
     console.note(snippet(name, key, access, {part: names for part, names in scope.items() if names}))
     return ExitCode.OK
 

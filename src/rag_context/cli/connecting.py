@@ -231,10 +231,12 @@ async def _in_process(loaded: Loaded) -> AsyncIterator[tuple[AsyncTransport, _Wa
     # A command that leaves the work to a server starts faster without these.
     from rag_context.in_process import MODEL_WAIT_S  # noqa: PLC0415
     from rag_context.logs import configure_logging  # noqa: PLC0415
+    from rag_context.memory.accesses import recorded_by  # noqa: PLC0415
     from rag_context.server.direct_calls import DirectCalls  # noqa: PLC0415
     from rag_context.wiring.opening import open_service  # noqa: PLC0415
 
     settings = loaded.settings
     configure_logging(settings.log.level if loaded.sources["log.level"] != "default" else "critical")
     async with open_service(settings) as service:
-        yield DirectCalls(service, settings), partial(service.wait_ready, MODEL_WAIT_S)
+        with recorded_by(service.record_access):
+            yield DirectCalls(service, settings), partial(service.wait_ready, MODEL_WAIT_S)

@@ -11,6 +11,7 @@ from rag_context.domain.journal import acting
 from rag_context.errors import BackendError
 from rag_context.files.target import OnReceipt
 from rag_context.logs import configure_logging
+from rag_context.memory.accesses import recorded_by
 from rag_context.memory.hook_service import LocalTarget, new_request_id
 from rag_context.memory.service import Service
 from rag_context.settings import Loaded, Settings
@@ -82,7 +83,8 @@ async def open_in_process(loaded: Loaded) -> AsyncIterator[InProcess]:
     settings = loaded.settings
     configure_logging(settings.log.level if loaded.sources["log.level"] != "default" else "error")
     async with open_service(with_bulk_timeout(settings)) as service:
-        yield InProcess(service, settings)
+        with recorded_by(service.record_access):
+            yield InProcess(service, settings)
 
 
 def with_bulk_timeout(settings: Settings) -> Settings:

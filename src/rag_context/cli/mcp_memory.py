@@ -6,6 +6,7 @@ server's machine and user, not of the client's.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from rag_context.files import boundary
 from rag_context.files.file_reading import Labels
 from rag_context.files.folder_sync import Gone
 from rag_context.files.walk import roots
+from rag_context.memory.accesses import recorded_by
 from rag_context.memory.service import Service
 from rag_context.server.mcp.protocol import Memory
 from rag_context.server.tools import build_tools
@@ -37,7 +39,9 @@ from rag_context.wiring.opening import open_service
 async def hold(settings: Settings, opened: "asyncio.Future[Memory]") -> None:
     """Open the index, set the result of `opened`, and keep it open until cancelled."""
     words = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
-    async with open_service(settings) as service:
+    async with AsyncExitStack() as stack:
+        service = await stack.enter_async_context(open_service(settings))
+        stack.enter_context(recorded_by(service.record_access))
 
         async def ready() -> bool:
             return await service.wait_ready(MODEL_WAIT_S)

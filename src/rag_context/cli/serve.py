@@ -2,9 +2,9 @@
 
 import os
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from secrets import token_hex
 from shutil import rmtree
@@ -28,7 +28,7 @@ from rag_context.server.running import run as run_loop
 from rag_context.server.supervisor import ServerWorkerFailedError, WorkerSlot, supervising
 from rag_context.settings import EmbedderSettings, Settings
 from rag_context.settings.keys import location_of
-from rag_context.settings.sections import OAuthSettings
+from rag_context.settings.sections import OAuthSettings, ScopeParts
 
 # What opens the index is imported by the processes that do: the supervisor of several workers stays small.
 
@@ -168,12 +168,14 @@ async def _announced(start: Start, listener: socket.socket, console: Console) ->
 
 def server_options(settings: Settings) -> ServerOptions:
     server = settings.server
-    keys = [
-        HashedKey.parse(
-            key.name, key.hash, Access(key.access), None if key.scope is None else Bounds(**dict(key.scope))
-        )
-        for key in server.api_keys
-    ]
+    groups = {each.name: _bounds(each) for each in server.groups}
+    keys = []
+    for key in server.api_keys:
+        if unknown := set(() if key.scope is None else key.scope.groups) - groups.keys():
+            names = ", ".join(sorted(unknown))
+            raise ConfigurationError(f"API key {key.name!r} is bound to groups that server.groups lacks: {names}")
+        bounds = None if key.scope is None else _bounds(key.scope).joined(groups[name] for name in key.scope.groups)
+        keys.append(HashedKey.parse(key.name, key.hash, Access(key.access), bounds))
     if server.api_key is not None:
         keys.append(HashedKey.parse(OWN_KEY, hash_key(server.api_key.get_secret_value()), Access.ADMIN))
     return ServerOptions(
@@ -182,7 +184,7 @@ def server_options(settings: Settings) -> ServerOptions:
         allowed_hosts=server.allowed_hosts,
         cors_origins=frozenset(server.cors_origins),
         api_keys=tuple(keys),
-        issuer=_issuer(settings.oauth),
+        issuer=_issuer(settings.oauth, groups),
         vocabulary=Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories),
         instance_id=uuid4().hex,
         secret=token_hex(32),
@@ -194,14 +196,18 @@ def server_options(settings: Settings) -> ServerOptions:
     )
 
 
-def _issuer(oauth: OAuthSettings) -> TrustedIssuer | None:
+def _bounds(parts: ScopeParts) -> Bounds:
+    return Bounds(**{each.name: getattr(parts, each.name) for each in fields(Bounds)})
+
+
+def _issuer(oauth: OAuthSettings, groups: Mapping[str, Bounds]) -> TrustedIssuer | None:
     if oauth.issuer is None and oauth.resource is None:
         return None
     if oauth.issuer is None or oauth.resource is None:
         raise ConfigurationError(
             "Access tokens need both oauth.issuer, the authorisation server, and oauth.resource, the address of /mcp"
         )
-    return TrustedIssuer(oauth.issuer, oauth.resource, oauth.jwks_url)
+    return TrustedIssuer(oauth.issuer, oauth.resource, oauth.jwks_url, groups, oauth.bound_only)
 
 
 BODY_BYTES = 16 << 20

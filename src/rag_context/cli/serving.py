@@ -61,7 +61,7 @@ async def opened(start: Start) -> AsyncIterator[Service]:
     async with open_service(start.settings, on_mismatch, duties) as service:
         if start.is_first and start.is_reindexing and service.collections is not None:
             service.collections.maintenance.begin_reindexing()
-        with recorded_by(service.record_access):
+        with recorded_by(service.record_access), service.counting_log_records():
             yield service
 
 

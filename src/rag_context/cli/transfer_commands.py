@@ -20,12 +20,13 @@ from rich.progress import MofNCompleteColumn
 from rag_context.api.export_lines import ExportHeader
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, counted, separated
-from rag_context.cli.local_connection import MODEL_WAIT_S
+from rag_context.cli.local_connection import CLI, MODEL_WAIT_S
 from rag_context.cli.options import Options, argument, option, resumable, with_options
 from rag_context.cli.progress import Rate, Stages, bar, stages
 from rag_context.cli.summary import IMPORTED, InvalidLines, opened
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendError, InvalidInputError, RagContextError
+from rag_context.memory.accesses import recorded_by, recording
 from rag_context.memory.service import Service
 from rag_context.settings import Settings
 from rag_context.transfer.exporter import Exported
@@ -124,9 +125,10 @@ async def _import(settings: Settings, options: ImportOptions, source: "_Source",
             await service.wait_ready(MODEL_WAIT_S)
             reports = _Reports(console, show)
             try:
-                imported = await importer.import_lines(
-                    Lines(source.file), reports.header, reports.progress, reports.broken.add
-                )
+                with recorded_by(service.record_access), recording("import", client=CLI):
+                    imported = await importer.import_lines(
+                        Lines(source.file), reports.header, reports.progress, reports.broken.add
+                    )
             finally:
                 source.give_up()
             if imported.pending:

@@ -1,9 +1,10 @@
 """Who makes a call, and what of the memory there is for them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from itertools import chain
 
 from rag_context.domain.documents import DEFAULT_TENANT, DocumentInput, Tenant
 from rag_context.domain.search import Filter
@@ -31,6 +32,14 @@ class Bounds:
     def groups(self) -> tuple[tuple[str, ...], ...]:
         """Of each of these groups of tags a document of the agents' memory has one."""
         return tuple(group for group in (tuple(AGENT_TAG + each for each in self.agents), self.tags) if group)
+
+    def joined(self, others: Iterable["Bounds"]) -> "Bounds":
+        """These bounds with those of groups: of each kind the names of all."""
+        every = (self, *others)
+        names = {
+            each.name: tuple(dict.fromkeys(chain(*(getattr(one, each.name) for one in every)))) for each in fields(self)
+        }
+        return Bounds(**names)
 
     def has(self, tenant: Tenant) -> bool:
         """Whether any document of a tenant exists for the key."""

@@ -1,8 +1,8 @@
 """Who called what changes something, and who was rejected: records in the store, which all its servers share.
 
 A record names the key, the client, the operation, what it was about by its id or a hash of its name, and the outcome;
-never a text, a source, a tag or a query. Records are written within a moment, off the path of the call. Without a
-server there is none: `recorded_by` says where they go.
+never a text, a source, a tag or a query. Records are written within a moment, off the path of the call, by every
+process of ours that has the index open; a program of someone else's says where they go with `recorded_by`.
 """
 
 import json
@@ -41,6 +41,21 @@ def record(
         about: dict[str, str | int | list[str] | None] = {"key": key, "client": client, "target": list(target) or None}
         known = {name: value for name, value in about.items() if value is not None}
         _recorders[-1](ErrorRecord(utc_now(), ACCESS, "api", operation, outcome, REQUEST_ID.get(), known))
+
+
+@contextmanager
+def recording(
+    operation: str, *, key: str | None = None, client: str | None, target: Sequence[str] = ()
+) -> Iterator[None]:
+    """Record a call that is the block, with its outcome."""
+    outcome = "ok"
+    try:
+        yield
+    except BaseException as error:
+        outcome = type(error).__name__
+        raise
+    finally:
+        record(operation, outcome, key=key, client=client, target=target)
 
 
 def as_line(access: ErrorRecord) -> str:

@@ -294,9 +294,9 @@ def within_bounds(
         )
 
     async def audited(request: Any, context: CallContext) -> WireResponse:
-        outcome = "ok"
+        outcome, response = "ok", None
         try:
-            return await kept_within(request, context)
+            return (response := await kept_within(request, context))
         except BaseException as error:
             outcome = type(error).__name__
             raise
@@ -306,7 +306,8 @@ def within_bounds(
                 # To forget, an agent is named whose documents go, and its name with them.
                 agent = None if operation.name == FORGET.name else getattr(request, "agent", None)
                 client = agent or Cause.now().by
-                target = [*_stated(request, _IDS), *map(accesses.hashed, _stated(request, _NAMES))]
+                ids = dict.fromkeys((*_stated(request, _IDS), *_stated(response, _IDS)))
+                target = [*ids, *map(accesses.hashed, _stated(request, _NAMES))]
                 accesses.record(operation.name, outcome, key=context.caller.key, client=client, target=target)
 
     return audited

@@ -58,7 +58,7 @@ class Changes:
 
     `trash_kept` is how long what was forgotten can be restored, `kept` how long documents of a content type are kept.
     `forget_files` removes sources from what is remembered of files that were read. `sweep_soon` has the vectors of what
-    came back follow, where another store has them.
+    came back follow, where another store has them. `on_failure` counts sweeps that fail.
     """
 
     _journal: Journal | None
@@ -71,6 +71,7 @@ class Changes:
     clear_queries: Callable[[], Awaitable[int]]
     forget_files: Callable[[Collection[str]], None] = lambda _: None
     sweep_soon: Callable[[], None] = lambda: None
+    on_failure: Callable[[BackendError], None] = lambda _: None
     now: Callable[[], datetime] = utc_now
 
     @performs(memory.CORRECT)
@@ -228,6 +229,7 @@ class Changes:
                     pass
             except BackendError as error:
                 logger.debug("what has expired is forgotten later: %s", error)
+                self.on_failure(error)
 
     async def link(self, document_id: str) -> Link | None:
         """What the journal knows of a document; None where there is no journal. Raises: BackendError."""

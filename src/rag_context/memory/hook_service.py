@@ -15,10 +15,13 @@ from rag_context.agents.histories import Capture
 from rag_context.agents.sessions import Budgets, Sessions
 from rag_context.agents.workspace import Workspace
 from rag_context.api.index import BulkLine, BulkReceipt, VersionsRequest
+from rag_context.api.operations.memory import DELETE
 from rag_context.api.stored_documents import DeleteRequest
+from rag_context.domain.journal import Cause
 from rag_context.errors import BackendError
 from rag_context.files.sending import VersionOrder, sliced
 from rag_context.files.target import OnReceipt, listed_below
+from rag_context.memory import accesses
 from rag_context.ports.writing import InjectionLog
 from rag_context.references.repositories import Cited, Repositories
 
@@ -106,7 +109,8 @@ class LocalTarget:
         try:
             if earlier:
                 await asyncio.wait(earlier)
-            receipts = await self._service.bulk_all(lines, request_id=new_request_id())
+            with accesses.recording("bulk", client=Cause.now().by):
+                receipts = await self._service.bulk_all(lines, request_id=new_request_id())
         finally:
             self._turn.release()
         for place, receipt in enumerate(receipts):
@@ -121,7 +125,8 @@ class LocalTarget:
         return (await self._service.missing(VersionsRequest(versions=dict(versions)))).missing
 
     async def remove(self, document_id: str) -> None:
-        await self._service.delete(DeleteRequest(document_id=document_id))
+        with accesses.recording(DELETE.name, client=Cause.now().by, target=[document_id]):
+            await self._service.delete(DeleteRequest(document_id=document_id))
 
     def sources(self, prefix: str) -> AsyncIterator[tuple[str, str]]:
         return listed_below(prefix, self._service.listing)

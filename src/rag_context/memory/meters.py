@@ -1,6 +1,8 @@
 """The metrics that Prometheus reads: what each one is, once, and their export."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias
 
@@ -9,7 +11,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Untyp
 from prometheus_client.registry import Collector
 
 from rag_context._version import __version__
-from rag_context.domain.documents import Counts
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.dependency import BreakerState
 
@@ -66,8 +67,11 @@ _DECLARED = (
         description="Documents that were submitted, by outcome: indexed, replaced, unchanged or pending",
         worry="pending grows as fast as the others"),
     Declaration("rag_errors_total", "counter", "failures", labels=("component", "operation"),
-        description="Failed searches and failed writes, by the component that failed",
-        worry='`operation="index"` grows: documents are not stored'),
+        description="Failed searches, writes and sweeps of what has expired, by the component that failed",
+        worry='`operation="index"` grows: documents are not stored; `expire`: nothing is forgotten or purged in time'),
+    Declaration("rag_log_records_total", "counter", "records", labels=("level", "logger"),
+        description="Warnings and errors that a server logged, as far as log.level lets them, by the module",
+        worry="level error grows: the log says what is wrong; of a warning, the module says which part has trouble"),
     Declaration("rag_circuit_breaker_state", "gauge", "state",
         description="Circuit breaker of searches: 0 closed, 1 half open, 2 open",
         worry="it is 2: searches are answered without results"),
@@ -135,14 +139,11 @@ METRICS: Mapping[str, Declaration] = {each.name: each for each in _DECLARED}
 
 @dataclass(frozen=True, slots=True)
 class Readings:
+    """The state of the components: their breakers, and the values of metrics without labels by their names."""
+
     breaker: BreakerState
     dependencies: Mapping[str, BreakerState]
-    counts: Counts
-    queue_depth: float
-    dropped: float
-    cache_hit_rate: float
-    embeddings_reused: float = 0.0
-    embedding_cache: tuple[int, int] = (0, 0)
+    values: Mapping[str, float]
 
 
 class Meters:
@@ -157,8 +158,20 @@ class Meters:
         for admission in (admissions.searches, admissions.writes):
             admission.on_wait = wait.labels(admission.name).observe
             admission.on_rejected = rejected.labels(admission.name).inc
+        self._log_records = self.counter("rag_log_records_total")
         self._registry.register(_Computed(self._families))
         ProcessCollector(registry=self._registry)
+
+    @contextmanager
+    def counting_log_records(self) -> Iterator[None]:
+        """Count the warnings and errors of this package for the time of the block."""
+        counting = _Counting(self._log_records)
+        logger = logging.getLogger("rag_context")
+        logger.addHandler(counting)
+        try:
+            yield
+        finally:
+            logger.removeHandler(counting)
 
     def text(self) -> bytes:
         return generate_latest(_WithoutCreated(self._registry))
@@ -175,20 +188,7 @@ class Meters:
 
     def _families(self) -> Iterable[Metric]:
         now = self._read()
-        hits, misses = now.embedding_cache
-        values: Mapping[str, float] = {
-            "rag_circuit_breaker_state": _STATES[now.breaker],
-            "rag_queue_depth": now.queue_depth,
-            "rag_records_dropped_total": now.dropped,
-            "rag_cache_hit_rate": now.cache_hit_rate,
-            "rag_embedding_cache_hits_total": hits,
-            "rag_embedding_cache_misses_total": misses,
-            "rag_embeddings_reused_total": now.embeddings_reused,
-            "rag_vectors_total": now.counts.vectors,
-            "rag_documents": now.counts.documents,
-            "rag_documents_pending": now.counts.pending,
-        }
-        for name, value in values.items():
+        for name, value in {"rag_circuit_breaker_state": _STATES[now.breaker], **now.values}.items():
             yield _family(name, {(): value})
         yield _family(
             "rag_dependency_breaker_state", {(name,): _STATES[state] for name, state in now.dependencies.items()}
@@ -198,6 +198,15 @@ class Meters:
         yield _family("rag_admission_running", {(each.name,): each.running for each in classes})
         yield _family("rag_admission_limit", {(each.name,): each.limit.at_once for each in classes})
         yield _family("rag_build_info", {(__version__,): 1})
+
+
+class _Counting(logging.Handler):
+    def __init__(self, counter: Counter) -> None:
+        super().__init__(logging.WARNING)
+        self._counter = counter
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._counter.labels(record.levelname.lower(), record.name).inc()
 
 
 def _family(name: str, values: Mapping[Sequence[str], float]) -> Metric:

@@ -162,6 +162,7 @@ class Service:
         )
         """Embeds all documents again, in the foreground or in the background."""
         self._meters = Meters(self._readings, dependencies.admissions)
+        self.counting_log_records = self._meters.counting_log_records
         query_chars = QUERY_CHARS if dependencies.records_queries else 0
         self.record_access = dependencies.telemetry.record_error
         self._recorder = Recorder(dependencies.telemetry, self._meters, now, dependencies.redactor.text, query_chars)
@@ -183,6 +184,7 @@ class Service:
             clear_queries=self._clear_queries,
             forget_files=dependencies.forget_files,
             sweep_soon=dependencies.maintenance.sweep_soon,
+            on_failure=lambda error: self._recorder.error("expire", error, ""),
             now=now,
         )
         """Corrections, the journal and forgetting."""
@@ -507,17 +509,19 @@ class Service:
 
     def _readings(self) -> Readings:
         dependencies = self._dependencies
-        cache, collections = dependencies.cache, self.collections
-        return Readings(
-            breaker=dependencies.chain.breaker.state,
-            dependencies=dependencies.health.breaker_states(),
-            counts=self._counts,
-            queue_depth=dependencies.telemetry.waiting,
-            dropped=dependencies.telemetry.dropped,
-            cache_hit_rate=cache.hits / max(cache.hits + cache.misses, 1),
-            embedding_cache=dependencies.embedding_cache(),
-            embeddings_reused=collections.embeddings_reused if collections is not None else 0.0,
-        )
+        cache, (hits, misses) = dependencies.cache, dependencies.embedding_cache()
+        values = {
+            "rag_queue_depth": dependencies.telemetry.waiting,
+            "rag_records_dropped_total": dependencies.telemetry.dropped,
+            "rag_cache_hit_rate": cache.hits / max(cache.hits + cache.misses, 1),
+            "rag_embedding_cache_hits_total": hits,
+            "rag_embedding_cache_misses_total": misses,
+            "rag_embeddings_reused_total": self.collections.embeddings_reused if self.collections is not None else 0.0,
+            "rag_vectors_total": self._counts.vectors,
+            "rag_documents": self._counts.documents,
+            "rag_documents_pending": self._counts.pending,
+        }
+        return Readings(dependencies.chain.breaker.state, dependencies.health.breaker_states(), values)
 
     async def _answer(self, query: Query) -> Answer:
         parts = self._dependencies

@@ -106,9 +106,13 @@ class ProjectResolver:
         return _behind(self._projects, tenant)
 
     def _own(self, handle: str | None, caller: CallerId) -> list[Activation]:
-        """The activations of the caller, each as the process follows the project now."""
-        found = self._projects.activations.of(caller, handle)
-        return [self._projects.followed(each.tenant) or each for each in found]
+        """The activations of the caller, each as the process follows the project now.
+
+        One subject may have tokens with different bounds.
+        """
+        found, bounds = self._projects.activations.of(caller, handle), caller.bounds
+        own = [each for each in found if bounds is None or bounds.has(each.tenant)]
+        return [self._projects.followed(each.tenant) or each for each in own]
 
 
 def followed(project: ResolvedProject) -> Activation:

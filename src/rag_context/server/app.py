@@ -27,7 +27,7 @@ from rag_context.server.collection_routes import collection_routes
 from rag_context.server.embedding_routes import NAME_CHARS, EmbeddingHandlers
 from rag_context.server.middleware import guarded
 from rag_context.server.openapi import build_openapi
-from rag_context.server.options import ServerOptions
+from rag_context.server.options import METADATA, ServerOptions
 from rag_context.server.pages import EVENTS_PATH, PAGE_PREFIX, Events, page_part
 from rag_context.server.tools import Registry, Tool, build_tools
 
@@ -79,15 +79,12 @@ class _Bulk:
             concurrency=self._options.bulk_concurrency,
             request_id=opened.request_id,
         )
-        caller, client, outcome = requests.caller_id(opened), requests.actor_of(opened), "ok"
-        try:
-            with acting(client, only_adds=caller.only_adds):
-                await run.run(receive, send)
-        except BaseException as error:
-            outcome = type(error).__name__
-            raise
-        finally:
-            accesses.record("POST /bulk", outcome, key=caller.key, client=client)
+        caller, client = requests.caller_id(opened), requests.actor_of(opened)
+        with (
+            accesses.recording("POST /bulk", key=caller.key, client=client),
+            acting(client, only_adds=caller.only_adds),
+        ):
+            await run.run(receive, send)
 
 
 class _Handlers:
@@ -110,7 +107,7 @@ class _Handlers:
             f"{PAGE_PREFIX}{{name}}": self._page,
         }
         if self._options.issuer is not None:
-            gets[self._options.issuer.metadata_path] = self._whose_tokens
+            gets[self._options.issuer.metadata_path] = gets[METADATA] = self._whose_tokens
         return [
             Route("/tools/{name}", requests.Endpoint(self._run_tool)),
             Route("/bulk", _Bulk(self._service, self._options), methods=["POST"]),

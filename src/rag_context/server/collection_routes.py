@@ -17,7 +17,9 @@ from rag_context.api.parsing import read_fields, read_json
 from rag_context.api.wire import WireRequest, WireResponse, id_problem, name_problem
 from rag_context.collections.collection_service import CollectionService
 from rag_context.collections.provider_connections import CollectionRef
+from rag_context.domain.journal import Cause, acting
 from rag_context.errors import FieldError, InvalidInputError
+from rag_context.memory import accesses
 from rag_context.memory.bounded import require_collections
 from rag_context.memory.service import Service
 from rag_context.server import requests
@@ -59,14 +61,15 @@ class CollectionHandlers:
         requests.require(route.operation.access, request)
         context = CallContext(request.request_id, caller=requests.caller_id(request))
         query = read_query(route, names, requests.query_fields(scope))
-        if route.is_large:
-            with self._budget.reserved(request):
-                answer = await self.perform(route, names, query, await _body(request, receive), context)
-        else:
-            has_body = route.body is not None and (route.body_required or request.has_body())
-            work = self.perform(route, names, query, await _body(request, receive) if has_body else None, context)
-            is_abandoned_with_its_caller = route.operation.read_only and route.body is not None
-            answer = await (requests.while_connected(receive, work) if is_abandoned_with_its_caller else work)
+        with acting(requests.actor_of(request)):
+            if route.is_large:
+                with self._budget.reserved(request):
+                    answer = await self.perform(route, names, query, await _body(request, receive), context)
+            else:
+                has_body = route.body is not None and (route.body_required or request.has_body())
+                work = self.perform(route, names, query, await _body(request, receive) if has_body else None, context)
+                is_abandoned_with_its_caller = route.operation.read_only and route.body is not None
+                answer = await (requests.while_connected(receive, work) if is_abandoned_with_its_caller else work)
         return requests.Reply(answer.to_json(), route.status)
 
     async def perform(
@@ -74,8 +77,10 @@ class CollectionHandlers:
     ) -> WireResponse:
         """Run the operation of an address. Raises: InvalidInputError, and what the operation raises."""
         if route.is_large:  # documents of any number, read from their bytes one by one: no model is made of the whole
-            require_collections(context.caller.bounds, CollectionRef(names["name"], dict(query)["connection"]))
-            return await self._service.add_json(**names, body=body or b"", **dict(query))
+            key, about = context.caller.key, [accesses.hashed(names["name"])]
+            with accesses.recording(route.operation.name, key=key, client=Cause.now().by, target=about):
+                require_collections(context.caller.bounds, CollectionRef(names["name"], dict(query)["connection"]))
+                return await self._service.add_json(**names, body=body or b"", **dict(query))
         parts = [query]
         if route.body is not None and body is not None:
             parts.append(read_json(route.body, body))

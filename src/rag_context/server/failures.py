@@ -163,6 +163,8 @@ class RequestIdMiddleware:
     app: ASGIApp
     _: KW_ONLY
     max_requests: int
+    may_record: Callable[[Scope], bool] = lambda _scope: True
+    """Whether a rejection of a caller without a key is recorded: anyone can cause any number of them."""
     clock: Callable[[], float] = time.perf_counter
     log: logging.Logger = access
     _running: int = 0
@@ -189,14 +191,12 @@ class RequestIdMiddleware:
                 message["headers"] = [*message.get("headers", ()), id_header]
             await send(message)
 
-        self._running += 1
         # A probe every few seconds would be most of the traces.
         traced = NOT_RECORDED if scope["path"] in _PROBES else server_span(scope["method"], request.headers)
         try:
             with traced:
                 try:
-                    self._admit(scope)
-                    await self.app(scope, receive, tagged)
+                    await self._counted(scope, receive, tagged)
                 except requests.ClientGoneError:
                     status = status or _CLIENT_GONE
                 except asyncio.CancelledError:
@@ -212,14 +212,22 @@ class RequestIdMiddleware:
                     if traced is not NOT_RECORDED:
                         _describe(traced, scope, status)
         finally:
-            self._running -= 1
             if self.log.isEnabledFor(logging.INFO):
                 _log(scope, status, (self.clock() - started) * 1000)
-            if status in {401, 403}:
+            if status in {401, 403} and (request.caller is not None or self.may_record(scope)):
                 key = None if request.caller is None else request.caller.name
                 client = (request.header(b"user-agent") or "")[: requests.ACTOR_CHARS]
                 place = _PLACE.match(scope["path"])  # names of collections stay out
                 accesses.record(f"{scope['method']} {place[0] if place else '/'}", str(status), key=key, client=client)
+
+    async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Without what follows a rejection: who sends no body for it must not take the place of another.
+        self._running += 1
+        try:
+            self._admit(scope)
+            await self.app(scope, receive, send)
+        finally:
+            self._running -= 1
 
     def _admit(self, scope: Scope) -> None:
         # A busy process is alive: an orchestrator that got 503 from /live would restart it.

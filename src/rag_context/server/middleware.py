@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_context.api.operations.routes import OPERATIONS, ROUTES
 from rag_context.server.failures import RequestIdMiddleware, retry_after
-from rag_context.server.options import ANYONE, LOOPBACK_NAMES, Caller, ServerOptions, identify
+from rag_context.server.options import ANYONE, LOOPBACK_NAMES, METADATA, Caller, ServerOptions, identify
 from rag_context.server.pages import PAGE_PREFIX
 from rag_context.server.requests import ClientGoneError, HttpRequest, RequestRejectedError, http_request
 
@@ -35,7 +35,7 @@ _JWT = re.compile(rb"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  (compared with, not bound to)
 _METHODS = b"GET, POST, PUT, DELETE"
-_EXPOSED = b"X-Request-ID, Retry-After, Mcp-Session-Id"
+_EXPOSED = b"X-Request-ID, Retry-After, Mcp-Session-Id, WWW-Authenticate"
 _MAX_BUCKETS = 10_000
 WRONG_KEYS = 10
 """Wrong keys that an address may present at once."""
@@ -115,20 +115,25 @@ class HostOriginMiddleware:
 class CrossOrigin:
     """Lets pages of other origins call (CORS): answers their preflights, and names the origin in each reply to them.
 
-    Around all else, so that such a page can read errors too. Keys are headers that the page sends, never cookies.
+    Around all else, so that such a page can read errors too. Keys are headers that the page sends, never cookies. Any
+    page may read whose tokens count, as clients of MCP in a browser do before they have one.
     """
 
-    def __init__(self, app: ASGIApp, origins: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, origins: frozenset[str], public: str | None) -> None:
         self._app = app
         self._origins = {origin.encode("latin-1") for origin in origins}
+        self._public = public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"]) if scope["type"] == "http" else {}
         origin = headers.get(b"origin")
-        if origin not in self._origins:
+        is_public = self._public is not None and scope.get("path", "").startswith(self._public)
+        if origin is None or not (is_public or origin in self._origins):
             await self._app(scope, receive, send)
             return
-        allowed = [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
+        allowed = [(b"access-control-allow-origin", b"*" if is_public else origin), (b"vary", b"Origin")]
+        if is_public:
+            scope = {**scope, "headers": [header for header in scope["headers"] if header[0] != b"origin"]}
         if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
             wanted = headers.get(b"access-control-request-headers", b"")
             allowed += [(b"access-control-allow-methods", _METHODS), (b"access-control-allow-headers", wanted)]
@@ -346,5 +351,9 @@ def guarded(app: ASGIApp, options: ServerOptions) -> ASGIApp:
         app = RateLimit(app, per_s=options.rate_per_s, burst=max(50, round(2 * options.rate_per_s)))
     app = AuthMiddleware(app, options)
     app = HostOriginMiddleware(app, options)
-    app = RequestIdMiddleware(app, max_requests=options.max_requests)
-    return CrossOrigin(app, options.cors_origins) if options.cors_origins else app
+    rejected = TokenBuckets(WRONG_KEYS_PER_S, WRONG_KEYS)
+    app = RequestIdMiddleware(
+        app, max_requests=options.max_requests, may_record=lambda scope: not rejected.take(_network(scope))
+    )
+    public = None if options.issuer is None else METADATA
+    return CrossOrigin(app, options.cors_origins, public) if options.cors_origins or public else app

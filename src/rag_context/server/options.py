@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,13 @@ from rag_context.settings import is_loopback
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 SCOPES = {f"memory:{access.value}": access for access in Access}
 """What a token allows its bearer to do."""
+_USUAL_SCOPES = "memory:read memory:write"
+METADATA = "/.well-known/oauth-protected-resource"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    name: str
-    access: Access
-    bounds: Bounds | None = None
-    """What there is for its key; None: everything."""
-
-
-ANYONE = Caller("anyone", Access.ADMIN)
-"""Every caller of a server without keys."""
+ISSUED = "token:"
+"""Begins the name of who bears an access token. No API key has such a name: their owners are others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +39,10 @@ class HashedKey:
     def parse(cls, name: str, hashed: str, access: Access = Access.WRITE, bounds: Bounds | None = None) -> "HashedKey":
         """Read `sha256:<64 hex digits>`.
 
-        Raises: ConfigurationError (`hashed` is of another form; the text itself is never shown).
+        Raises: ConfigurationError (`hashed` is of another form, and is never shown, or nothing may have this name).
         """
+        if name.startswith(ISSUED):
+            raise ConfigurationError(f"API key {name!r}: names that begin with {ISSUED} are those of bearers of tokens")
         match = _DIGEST.fullmatch(hashed.strip().lower())
         if match is None:
             raise ConfigurationError(f"API key {name!r} must be stored as sha256:<64 hex digits>, not as it is")
@@ -61,18 +57,31 @@ class TrustedIssuer:
     resource: str
     jwks_url: str | None = None
     """Where its public keys are; None: where its metadata say."""
+    groups: Mapping[str, Bounds] = field(default_factory=dict, hash=False)
+    """What a scope `group:NAME` of a token means."""
+    is_bounding: bool = False
+    """Whether a token without a scope that binds it sees nothing, and not everything."""
 
     @property
     def metadata_path(self) -> str:
         """Where this server says whose tokens count (RFC 9728)."""
         _, slash, path = self.resource.partition("://")[2].rstrip("/").partition("/")
-        return f"/.well-known/oauth-protected-resource{slash}{path}"
+        return f"{METADATA}{slash}{path}"
 
     @property
     def challenge(self) -> str:
-        """What a reply without a valid token says, by which clients begin to ask for one."""
+        """What a reply without a valid token says: where clients get one, and with which scopes.
+
+        Without them, clients request all that there are, `memory:admin` too.
+        """
         scheme, _, rest = self.resource.partition("://")
-        return f'Bearer resource_metadata="{scheme}://{rest.partition("/")[0]}{self.metadata_path}"'
+        where = f"{scheme}://{rest.partition('/')[0]}{self.metadata_path}"
+        return f'Bearer resource_metadata="{where}", scope="{_USUAL_SCOPES}"'
+
+    def missing_scope(self, access: Access) -> str:
+        """What a reply to a token with too few scopes says: which one is missing."""
+        where = self.challenge.partition(", scope=")[0]
+        return f'{where}, error="insufficient_scope", scope="memory:{access.value}"'
 
     def metadata(self) -> dict[str, Any]:
         return {
@@ -82,6 +91,20 @@ class TrustedIssuer:
             "bearer_methods_supported": ["header"],
             "resource_name": "rag-context",
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    name: str
+    access: Access
+    bounds: Bounds | None = None
+    """What there is for its key; None: everything."""
+    issuer: TrustedIssuer | None = field(default=None, compare=False)
+    """Whose token it bears."""
+
+
+ANYONE = Caller("anyone", Access.ADMIN)
+"""Every caller of a server without keys."""
 
 
 def hash_key(key: str) -> str:

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import json
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from importlib import resources
@@ -22,7 +23,15 @@ from rag_context.api.stored_documents import ListRequest
 from rag_context.errors import BackendError, OverloadedError
 from rag_context.memory.service import Service
 from rag_context.server.failures import component_sentence
-from rag_context.server.requests import HttpRequest, Reply, RequestRejectedError, query_fields, while_connected
+from rag_context.server.options import ANYONE
+from rag_context.server.requests import (
+    HttpRequest,
+    Reply,
+    RequestRejectedError,
+    http_request,
+    query_fields,
+    while_connected,
+)
 
 PAGE_PREFIX = "/page/"
 """Where the scripts and styles of the page are; served without a key, as the page is."""
@@ -43,7 +52,7 @@ _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".
 
 EVENTS_PATH = "/events"
 MAX_WATCHERS = 32
-"""Streams at once; each takes a connection and one of the requests that may run."""
+"""Streams at once, of one key half of them; each takes a connection and one of the requests that may run."""
 LATEST = 8
 """Documents that an event names."""
 _EVERY_S = 1.0
@@ -90,15 +99,17 @@ class Events:
     def __init__(self, service: Service, clock: Callable[[], float] = time.monotonic) -> None:
         self._service = service
         self._clock = clock
-        self._watchers = 0
+        self._watchers: Counter[str | None] = Counter()
         self._events: dict[TimeRange, tuple[float, asyncio.Task[bytes]]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a `state` event now and whenever the state has changed, until the client or the server goes."""
         request = read_fields(StatsRequest, query_fields(scope))
-        if self._watchers >= MAX_WATCHERS:
+        caller = http_request(scope).caller
+        name = caller.name if caller is not None and caller is not ANYONE else None
+        if self._watchers.total() >= MAX_WATCHERS or (name and self._watchers[name] >= MAX_WATCHERS // 2):
             raise RequestRejectedError(503, "Too many watch already", code=ErrorCode.OVERLOADED, retry_after_s=10)
-        self._watchers += 1
+        self._watchers[name] += 1
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
             if scope["method"] == "HEAD":
@@ -106,7 +117,7 @@ class Events:
                 return
             await while_connected(receive, self._stream(request.time_range, send))
         finally:
-            self._watchers -= 1
+            self._watchers[name] -= 1
 
     async def _stream(self, time_range: TimeRange, send: Send) -> None:
         last, sent_at = b"", self._clock()

@@ -15,7 +15,7 @@ from rag_context.api.operations import Access
 from rag_context.api.parsing import CODES, ErrorCode
 from rag_context.domain.callers import CallerId
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.server.options import ANYONE, Caller
+from rag_context.server.options import ANYONE, Caller, TrustedIssuer
 
 JSON = b"application/json"
 _STATE = "rag_context.request"
@@ -105,6 +105,9 @@ class Reply:
     async def send(self, send: Send, *, more: bool = False) -> None:
         """Send it; with `more`, the caller ends the response itself."""
         headers = [(b"content-type", self.media_type), (b"content-length", b"%d" % len(self.body)), *self.headers]
+        if not any(name == b"cache-control" for name, _ in self.headers):
+            # A proxy that caches tells requests with X-API-Key apart by their addresses alone.
+            headers.append((b"cache-control", b"no-store"))
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body, "more_body": more})
 
@@ -194,13 +197,17 @@ def query_fields(scope: Scope) -> dict[str, str]:
 
 def require(access: Access, opened: HttpRequest) -> None:
     if opened.caller is None or not opened.caller.access.allows(access):
-        raise lacking(access, opened.caller.access if opened.caller is not None else Access.READ)
+        has, issuer = (opened.caller.access, opened.caller.issuer) if opened.caller else (Access.READ, None)
+        raise lacking(access, has, issuer)
 
 
-def lacking(needed: Access, has: Access) -> RequestRejectedError:
+def lacking(needed: Access, has: Access, issuer: TrustedIssuer | None) -> RequestRejectedError:
     only = {Access.READ: "may only read", Access.ADD: "may add, but not change or delete"}.get(has)
     lacks = f"lacks the access {needed}"
-    return RequestRejectedError(403, f"This API key {lacks if only is None or needed is Access.ADMIN else only}")
+    lacks = lacks if only is None or needed is Access.ADMIN else only
+    if issuer is None:
+        return RequestRejectedError(403, f"This API key {lacks}")
+    return RequestRejectedError(403, f"This access token {lacks}", www_authenticate=issuer.missing_scope(needed))
 
 
 def check_media_type(opened: HttpRequest, kinds: tuple[str, ...], advice: str) -> None:

@@ -6,6 +6,7 @@ find the authorisation server through the metadata of RFC 9728.
 """
 
 import asyncio
+import hashlib
 import json
 import logging
 import time
@@ -17,7 +18,7 @@ import jwt
 
 from rag_context.api.operations import Access
 from rag_context.domain.callers import Bounds
-from rag_context.server.options import SCOPES, Caller, TrustedIssuer
+from rag_context.server.options import ISSUED, SCOPES, Caller, TrustedIssuer
 from rag_context.server.requests import RequestRejectedError
 
 logger = logging.getLogger(__name__)
@@ -33,11 +34,8 @@ LEAST_S = 10.0
 TIMEOUT_S = 5.0
 MOST_BYTES = 1 << 20
 
+_SUBJECT_CHARS = 64
 _BOUND = {"project": "projects", "collection": "collections", "agent": "agents", "tag": "tags"}
-
-
-class _UnknownKeysError(Exception):
-    """The keys of the issuer could not be read."""
 
 
 class _Keys:
@@ -50,13 +48,14 @@ class _Keys:
         self._reading = asyncio.Lock()
 
     async def named(self, name: str) -> jwt.PyJWK | None:
-        """A key; None where the issuer has none of that name. Raises: _UnknownKeysError."""
+        """A key; None where the issuer has none of that name. Raises: RequestRejectedError (it does not say)."""
         if name not in self._keys or self.clock() - self._read_at > KEPT_S:
             async with self._reading:
                 if self.clock() - self._tried_at >= LEAST_S:
                     await self._read()
         if self.clock() - self._read_at > KEPT_S:
-            raise _UnknownKeysError
+            sentence = "The authorisation server does not say its keys: tokens cannot be checked now"
+            raise RequestRejectedError(503, sentence, retry_after_s=round(LEAST_S))
         return self._keys.get(name)
 
     async def _read(self) -> None:
@@ -128,12 +127,6 @@ class AccessTokens:
             )
         except jwt.PyJWTError:
             return None
-        except _UnknownKeysError:
-            raise RequestRejectedError(
-                503,
-                "The authorisation server does not say its keys: tokens cannot be checked now",
-                retry_after_s=round(LEAST_S),
-            ) from None
         return self._caller(claims)
 
     def _caller(self, claims: Mapping[str, Any]) -> Caller:
@@ -144,12 +137,20 @@ class AccessTokens:
             raise RequestRejectedError(
                 403,
                 f"The token has none of the scopes {', '.join(SCOPES)}",
-                www_authenticate=f'{self._issuer.challenge}, error="insufficient_scope", scope="{next(iter(SCOPES))}"',
+                www_authenticate=self._issuer.missing_scope(Access.READ),
             )
-        bound: dict[str, list[str]] = {}
-        for kind, colon, name in (scope.partition(":") for scope in scopes):
-            if colon and kind in _BOUND:
-                bound.setdefault(_BOUND[kind], []).append(name)
-        bounds = Bounds(**{field: tuple(names) for field, names in bound.items()}) if bound else None
-        name = str(claims.get("sub") or claims.get("client_id") or "token")
-        return Caller("".join(filter(str.isprintable, name))[:64], access, bounds)
+        parts = [(kind, name) for kind, colon, name in (scope.partition(":") for scope in scopes) if colon]
+        bound = {field: tuple(name for kind, name in parts if kind == of) for of, field in _BOUND.items()}
+        groups, bounds = tuple(name for kind, name in parts if kind == "group"), None
+        if any(bound.values()) or groups or self._issuer.is_bounding:
+            bounds = Bounds(**bound).joined(self._issuer.groups.get(name, Bounds()) for name in groups)
+        name = _name(str(claims.get("sub") or claims.get("client_id") or ""))
+        return Caller(name, access, bounds, self._issuer)
+
+
+def _name(subject: str) -> str:
+    """The bearer's name in logs, of sessions and of what they add: no API key has it, and no other subject."""
+    if subject.isprintable() and len(subject) <= _SUBJECT_CHARS:
+        return f"{ISSUED}{subject}"
+    digest = hashlib.sha256(subject.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{ISSUED}{''.join(filter(str.isprintable, subject))[:_SUBJECT_CHARS]}#{digest}"

@@ -30,13 +30,25 @@ def _level(value: object) -> object:
     return "warning" if level == "warn" else level
 
 
-class KeyScope(values.Section):
-    """What a key is bound to: nothing else exists for it. Empty lists open nothing."""
+class ScopeParts(values.Section):
+    """Parts of the memory."""
 
     projects: values.Names = setting((), "Names of projects, with all their branches.")
     collections: values.Names = setting((), "Names of collections, or connection:name.")
     agents: values.Names = setting((), "Of the agents' memory what was stored with a key of one of these agents.")
     tags: values.Names = setting((), "Of the agents' memory what has one of these tags.")
+
+
+class KeyScope(ScopeParts):
+    """What a key is bound to: nothing else exists for it. Empty lists open nothing."""
+
+    groups: values.Names = setting((), "Names in server.groups, whose parts are the key's too.")
+
+
+class KeyGroup(ScopeParts):
+    """Parts of the memory that several keys are bound to, under one name."""
+
+    name: values.Name = Field(description="The name by which scopes, and tokens (group:NAME), mention the group.")
 
 
 class ApiKey(values.Section):
@@ -59,6 +71,9 @@ class OAuthSettings(values.Section):
     resource: values.HttpUrl | None = setting(None, "The audience of tokens: the address of /mcp as clients know it.")
     jwks_url: values.HttpUrl | None = setting(
         None, "Address of the issuer's public keys; default: where its metadata say."
+    )
+    bound_only: values.Switch = setting(
+        False, "A token without a scope that binds it to parts of the memory sees nothing."
     )
 
 
@@ -90,6 +105,7 @@ class ServerSettings(values.Section):
     api_keys: tuple[ApiKey, ...] = setting(
         (), "Named keys: name, hash and access (read, add, write or admin); `rag-context key` creates one."
     )
+    groups: tuple[KeyGroup, ...] = setting((), "Parts of the memory that scopes of several keys share, by name.")
     max_body_bytes: values.Bytes = setting(ByteSize(MIB), "Largest request body.", gt=0)
     max_index_body_bytes: values.Bytes = setting(
         ByteSize(2 * MIB), "Largest body of a request that indexes a document.", gt=0
@@ -102,12 +118,12 @@ class ServerSettings(values.Section):
         1000, "Requests per second of one key, or of one address without keys, after twice as many; 0: no limit.", ge=0
     )
 
-    @field_validator("api_keys")
+    @field_validator("api_keys", "groups")
     @classmethod
-    def _distinct_names(cls, keys: tuple[ApiKey, ...]) -> tuple[ApiKey, ...]:
-        if len({key.name for key in keys}) < len(keys):
-            raise PydanticCustomError("distinct_names", "has two keys of one name")
-        return keys
+    def _distinct_names(cls, named: tuple[ApiKey | KeyGroup, ...]) -> tuple[ApiKey | KeyGroup, ...]:
+        if len({each.name for each in named}) < len(named):
+            raise PydanticCustomError("distinct_names", "has two entries of one name")
+        return named
 
 
 class LogSettings(values.Section):

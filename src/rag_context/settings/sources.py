@@ -20,7 +20,7 @@ from rag_context.errors import ConfigurationError
 from rag_context.settings.config_file import PREFIX, find_file
 from rag_context.settings.installation import install_command
 from rag_context.settings.keys import ALIASES, KEYS, SECTIONS, SELECTS, expected_of, variable
-from rag_context.settings.sections import ApiKey, ConnectionSettings, EmbedderSettings, Settings
+from rag_context.settings.sections import ApiKey, ConnectionSettings, EmbedderSettings, KeyGroup, Settings
 
 FLAGS: Mapping[str, str] = {
     "data_dir": "--data-dir",
@@ -33,6 +33,10 @@ FLAGS: Mapping[str, str] = {
     "history.headless": "--headless",
     "history.subagents": "--subagents",
 }
+
+
+_TABLES: Mapping[str, type[ApiKey | KeyGroup]] = {"server.api_keys": ApiKey, "server.groups": KeyGroup}
+"""Lists of tables with names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +160,7 @@ def _parsed(key: str, text: str, source: str, problems: list[str]) -> object:
     if get_origin(KEYS[key].field.annotation) is not tuple:
         return text
     if not text.startswith("["):
-        return text if key == "server.api_keys" else [item.strip() for item in text.split(",") if item.strip()]
+        return text if key in _TABLES else [item.strip() for item in text.split(",") if item.strip()]
     try:
         return json.loads(text)
     except ValueError:
@@ -219,8 +223,8 @@ def _sentence(location: Sequence[str | int], detail: ErrorDetails, values: _Laye
     source = values[key].source
     if detail["type"] == "distinct_names":
         return f"{key} ({source}) {detail['msg']}."
-    if parts[depth:] and key == "server.api_keys":
-        return _api_key_sentence(parts[depth], ".".join(parts[depth + 1 :]), detail["type"], source)
+    if parts[depth:] and key in _TABLES:
+        return _entry_sentence(key, parts[depth], ".".join(parts[depth + 1 :]), detail["type"], source)
     value = "" if KEYS[key].secret else f", not {values[key].value!r}"
     return f"{key} ({source}) must be {KEYS[key].expected}{value}."
 
@@ -242,9 +246,9 @@ def _connection_sentence(parts: list[str], problem: str, source: str) -> str:
     return f"{where} ({source}) must be {expected_of(field) if field else 'a table'}."
 
 
-def _api_key_sentence(index: str, field: str, problem: str, source: str) -> str:
-    fields = ApiKey.model_fields
-    where = f"server.api_keys[{index}]" + (f".{field}" if field else "")
+def _entry_sentence(key: str, index: str, field: str, problem: str, source: str) -> str:
+    fields = _TABLES[key].model_fields
+    where = f"{key}[{index}]" + (f".{field}" if field else "")
     if problem == "missing":
         return f"{where} ({source}) is missing."
     if not field:

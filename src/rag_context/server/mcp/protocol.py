@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +28,7 @@ from rag_context.api.search import SearchRequest
 from rag_context.api.stored_documents import GetRequest, ListedDocument, ListRequest
 from rag_context.api.toolsets import Toolsets
 from rag_context.api.wire import WireRequest, WireResponse
-from rag_context.domain.callers import ANONYMOUS, CallerId
+from rag_context.domain.callers import ANONYMOUS, CallerId, cached_apart
 from rag_context.domain.documents import DECISION, DOCUMENTATION
 from rag_context.errors import InvalidInputError, NotFoundError, RagContextError
 from rag_context.logs import REQUEST_ID
@@ -37,6 +38,7 @@ from rag_context.server.failures import failure_of
 from rag_context.server.mcp.handshake import DESCRIPTION, LISTS_TTL_MS, NAME, PROMPTED_BY, TITLE, instructions
 from rag_context.server.mcp.messages import client_name
 from rag_context.server.mcp.readable import for_clients, for_models, readable
+from rag_context.server.options import TrustedIssuer
 from rag_context.server.requests import RequestRejectedError, lacking
 from rag_context.server.tools import Registry, Tool
 
@@ -162,6 +164,8 @@ class RequestContext:
     structured: bool = False
     """Whether answers come as structured content, for programs, instead of as text, for models. Never as both: of
     clients that are given both, some show the model both, and some the structured half alone."""
+    issuer: TrustedIssuer | None = None
+    """Whose token the caller bears."""
 
 
 _CLIENT: ContextVar[RequestContext] = ContextVar("client")
@@ -240,7 +244,7 @@ class McpServer:
             )
         try:
             if not client.access.allows(tool.access):
-                raise lacking(tool.access, client.access)
+                raise lacking(tool.access, client.access, client.issuer)
             request = _by_client(read_fields(tool.request, params.arguments or {}), client.client)
             await memory.ready()
             session = context.session
@@ -257,7 +261,10 @@ class McpServer:
             failure = failure_of(error, client.request_id).body
             if failure.code == ErrorCode.FORBIDDEN and isinstance(error, RequestRejectedError):
                 accesses.record(tool.name, "403", key=client.caller.key, client=client.client)
-            return types.CallToolResult(content=_text(failure, structured=client.structured), is_error=True)
+            headers = dict(getattr(error, "headers", ()))
+            challenge = headers.get(b"www-authenticate")  # by which ChatGPT requests more rights
+            meta = {"mcp/www_authenticate": [challenge.decode()]} if challenge else None
+            return types.CallToolResult(content=_text(failure, structured=client.structured), is_error=True, _meta=meta)
         if not client.structured:
             return types.CallToolResult(content=_text(response, structured=False))
         body = json.loads(response.to_json())
@@ -345,8 +352,10 @@ class McpServer:
         request_id = client.request_id
         _CLIENT.set(client)
         REQUEST_ID.set(request_id)
+        bounds = client.caller.bounds
         try:
-            return _introduced(ctx.method, await call_next(ctx), client)
+            with nullcontext() if bounds is None else cached_apart(bounds):
+                return _introduced(ctx.method, await call_next(ctx), client)
         except (MCPError, ValidationError):
             raise
         except RagContextError as error:

@@ -276,6 +276,6 @@ def _request_context(context: Context) -> RequestContext:
     state = starlette_request.scope["state"]
     # Revisions without sessions name the client in each request.
     client = state[_CLIENT] or client_of(context)
-    return RequestContext(
-        request.request_id, access, state[_TOOLSETS], requests.caller_id(request, state[_SESSION]), client, structured
-    )
+    caller = requests.caller_id(request, state[_SESSION])
+    issuer = request.caller.issuer if request.caller is not None else None
+    return RequestContext(request.request_id, access, state[_TOOLSETS], caller, client, structured, issuer)
