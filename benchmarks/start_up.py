@@ -10,7 +10,7 @@ from benchmarks.figures import Figure
 from benchmarks.processes import COMMAND, serving, until_ready
 
 RUNS = 9
-LIBRARIES = "import asyncio, httpx2, pydantic.main, typer"
+LIBRARIES = "import http.client, pydantic.main, typer"
 
 
 def measure(data_dir: Path) -> list[Figure]:
@@ -32,7 +32,7 @@ def measure(data_dir: Path) -> list[Figure]:
     return [
         Figure("rag-context --version above a bare Python", cost["version"] - cost["bare"], "s", 0.1, note="CPU"),
         Figure("rag-context --help above a bare Python", cost["help"] - cost["bare"], "s", note="CPU"),
-        Figure("rag-context search through a server", cost["search"], "s", 0.25, note="CPU of the command"),
+        Figure("rag-context search through a server", cost["search"], "s", 0.22, note="CPU of the command"),
         Figure("rag-context search through a server / a bare Python", cost["search"] / cost["bare"], "x", note="CPU"),
         Figure("importing the libraries of that command alone", cost["libraries"], "s", note="CPU"),
         Figure("a bare Python", cost["bare"], "s", note="CPU"),

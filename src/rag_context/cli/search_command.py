@@ -6,11 +6,11 @@ from pathlib import Path
 
 from rag_context.api.operations.search import SEARCH
 from rag_context.api.search import Explain, SearchRequest, SearchResponse, SearchResult, level_name
-from rag_context.cli.command_line import ExitCode, run_to_end
-from rag_context.cli.connecting import answer_of
+from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import Console, Part, ago, counted, one_line, safe
 from rag_context.cli.operation_options import Fields, Name, read_typed, with_fields
 from rag_context.cli.options import Options
+from rag_context.cli.server_call import answer_of
 from rag_context.settings import Settings
 
 SNIPPET_CHARS = 400
@@ -33,7 +33,7 @@ def search(fields: Fields, options: Options) -> ExitCode:
     """Search for the passages that answer a question."""
     loaded = options.load_available()
     request = request_of(fields, loaded.settings, cwd=Path.cwd())
-    response = run_to_end(answer_of(loaded, SEARCH, request))
+    response = answer_of(loaded, SEARCH, request)
     options.show(response, _print_results)
     return ExitCode.OK if response.fallback_level <= 2 else ExitCode.FAILED
 

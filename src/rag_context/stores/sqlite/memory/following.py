@@ -377,7 +377,7 @@ def _catch_up(followed: _Followed, connection: sqlite3.Connection) -> None:
         return
     deleted = connection.execute(_DELETED, (was.last_deletion,)).fetchall()
     are_replaced = at.vectors_epoch > was.vectors_epoch
-    # Those of the same model answer until the new ones are read over them; what has none of these loses its vector then.
+    # Those of the same model answer until the new ones are read over them; a chunk without a new one loses its then.
     is_same = at.made_by is not None and at.made_by == was.made_by
     is_refreshing = are_replaced and is_same and not followed.is_loading and followed.index.has_exact_vectors
     is_loading = followed.is_loading or (are_replaced and not is_refreshing)
