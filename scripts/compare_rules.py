@@ -11,7 +11,7 @@ import asyncio
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import mean
@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from benchmarks.open_sets import write_open_sets
 
-from rag_context.domain.search import Floats
+from rag_context.domain.search import ChunkRef, Floats
 from rag_context.domain.text import PROSE, bm25, inverse_document_frequency, terms
 from rag_context.evaluation.datasets import EvidenceSet, load_set
 from rag_context.evaluation.evidence_quality import evaluate_evidence, index_items
 from rag_context.evaluation.quality import open_measured
 from rag_context.memory.service import Service
-from rag_context.search import ranking, selection
+from rag_context.search import selection
 from rag_context.search.query import Mode
 from rag_context.settings import Settings
 
@@ -51,7 +51,7 @@ class Sessions:
         self.asked = ""
         self.project = ""
 
-    def prior(self, candidates: ranking.Candidates, scores: Floats) -> Floats:
+    def prior(self, scores: Floats, chunks: Sequence[ChunkRef], _: Mapping[str, float]) -> Floats:
         """The scores with what each candidate gains by its conversation."""
         among = [session for session in self._words if (self._project[session] or "") == self.project]
         asked = Counter(terms(self.asked))
@@ -65,7 +65,7 @@ class Sessions:
         if not asked or found.max() <= 0.0:
             return scores
         by_session = dict(zip(among, (found / found.max()).tolist(), strict=True))
-        return scores + SESSION_WEIGHT * np.array([by_session[self._session[c.document_id]] for c in candidates.chunks])
+        return scores + SESSION_WEIGHT * np.array([by_session[self._session[c.document_id]] for c in chunks])
 
 
 @contextmanager
@@ -89,13 +89,13 @@ async def measured(service: Service, dataset: EvidenceSet) -> tuple[float, float
 async def by_session(service: Service, dataset: EvidenceSet) -> tuple[float, float]:
     """The same with the prior of whole conversations."""
     sessions = Sessions(dataset, await index_items(service, dataset.items, lambda *_: None))
-    plain = selection._kept  # noqa: SLF001
+    plain = selection._passing  # noqa: SLF001
 
     def kept(query: Any, *rest: Any, **named: Any) -> Any:
         sessions.asked, sessions.project = query.text, query.where.tenant.project
         return plain(query, *rest, **named)
 
-    with replaced(selection, "_kept", kept), replaced(ranking, "_with_session_prior", sessions.prior):
+    with replaced(selection, "_passing", kept), replaced(selection, "with_session_prior", sessions.prior):
         return await measured(service, dataset)
 
 

@@ -45,16 +45,16 @@ def without_overlap(content: str, spans: list[Span]) -> str:
 @pytest.mark.parametrize(
     ("content_type", "window", "sizes"),
     [
-        (DOCUMENTATION, 8192, ChunkSizes(512, 50)),
-        (DECISION, 512, ChunkSizes(512, 50)),
-        (CHAT, 512, ChunkSizes(512, 50)),
-        ("recipe", 512, ChunkSizes(512, 50)),
-        (CODE, 8192, ChunkSizes(256, 25)),
-        (DOCUMENTATION, 254, ChunkSizes(128, 0)),
-        (CHAT, 511, ChunkSizes(128, 0)),
-        (DECISION, 100, ChunkSizes(100, 0)),
-        (CODE, 254, ChunkSizes(254, 25)),
-        (CODE, 100, ChunkSizes(100, 10)),
+        (DOCUMENTATION, 8192, ChunkSizes(512, 50, 512)),
+        (DECISION, 512, ChunkSizes(512, 50, 512)),
+        (CHAT, 512, ChunkSizes(512, 50, 512)),
+        ("recipe", 512, ChunkSizes(512, 50, 512)),
+        (CODE, 8192, ChunkSizes(256, 25, 256)),
+        (DOCUMENTATION, 254, ChunkSizes(128, 0, 254)),
+        (CHAT, 511, ChunkSizes(128, 0, 511)),
+        (DECISION, 100, ChunkSizes(100, 0, 100)),
+        (CODE, 254, ChunkSizes(254, 25, 254)),
+        (CODE, 100, ChunkSizes(100, 10, 100)),
     ],
 )
 def test_the_specified_sizes_are_upper_bounds_and_the_window_is_another(
@@ -70,7 +70,7 @@ def test_chunks_give_back_the_text_within_the_window(content: str, kind: str, so
     spans = split(content, content_type=kind, source=source, tokenizer=tokenizer, window=window)
     assert without_overlap(content, spans) == content
     assert spans == split(content, content_type=kind, source=source, tokenizer=tokenizer, window=window)
-    limit = sizes_for(kind, window).max_tokens
+    limit = sizes_for(kind, window).whole_tokens
     for span, text in zip(spans, texts(content, spans), strict=True):
         assert len(text) == 1 or count(tokenizer, text) <= limit
         assert text.strip() or not content.strip()
@@ -267,3 +267,13 @@ def test_a_code_fence_that_fits_into_a_chunk_is_not_torn(before: int) -> None:
     spans = chunks(content)
     assert len(spans) > 1
     assert any(fence.strip() in content[span.start : span.end] for span in spans)
+
+
+def test_a_fence_that_the_model_can_read_is_not_cut() -> None:
+    call = "result = client.get(url, timeout=30)\n"
+    fence = f"```python\n{call * 14}```\n"
+    intro = "Each call waits for a connection of the pool, and gives up after some seconds. " * 5
+    text = f"# Calls\n\n{intro}\n\nFor example:\n\n{fence}\nThat is all.\n"
+    pieces = [text[span.start : span.end] for span in chunks(text, window=222)]
+    assert [fence in piece for piece in pieces].count(True) == 1
+    assert [call in piece for piece in pieces].count(True) == 1

@@ -17,7 +17,7 @@ def pieces(
     text: str, size: int, overlap: int = 0, units: list[Boundary] | None = None, tokenizer: Tokenizer | None = None
 ) -> list[str]:
     ruler = Ruler(text, tokenizer or Words())
-    packer = Packer(ruler, lambda: boundaries(text) if units is None else units, ChunkSizes(size, overlap))
+    packer = Packer(ruler, lambda: boundaries(text) if units is None else units, ChunkSizes(size, overlap, size))
     return [text[start:end] for start, end in packer.pieces((0, len(text)))]
 
 
@@ -34,7 +34,7 @@ def test_in_what_fits_no_boundary_is_searched() -> None:
         raise AssertionError
 
     message = "One two. Three four."
-    assert list(Packer(Ruler(message, Words()), unneeded, ChunkSizes(4, 0)).pieces((0, len(message))))
+    assert list(Packer(Ruler(message, Words()), unneeded, ChunkSizes(4, 0, 100)).pieces((0, len(message))))
 
 
 def test_whole_sentences_are_packed() -> None:
@@ -171,7 +171,7 @@ def test_overlap_is_at_most_a_quarter_of_a_piece() -> None:
 def test_any_text_is_covered_in_order_within_the_size(text: str, size: int, overlap: int, per_character: int) -> None:
     tokenizer = Characters(per_character)
     ruler = Ruler(text, tokenizer)
-    sizes = ChunkSizes(size, min(overlap, size // 10))
+    sizes = ChunkSizes(size, min(overlap, size // 10), size)
     covered = 0
     for start, end in Packer(ruler, lambda: boundaries(text), sizes).pieces((0, len(text))):
         assert start <= covered < end

@@ -172,8 +172,8 @@ def test_no_document_of_a_project_is_distinguished_from_no_search(
 
 def test_an_unlikely_answer_is_called_so() -> None:
     result = SearchResult(content="Text.\n", score=0.1, source="a", timestamp=WHEN, occurred_at=WHEN, metadata={})
-    words = readable(search(results=[result], no_answer=True))
-    assert "Probably none of them answers the question." in words
+    words = readable(search(results=[result], no_answer=True, other_speaker="Ben"))
+    assert "Probably none of them answers the question.\nProbably said by Ben, not by" in words
     assert words.endswith("[1] a · relevance 0.10 · 2026-02-18\nText.")
 
 

@@ -41,6 +41,7 @@ NEEDS = {
     ),
     "SQLite's program, which is not a part of Python": ("sqlite3 rag-context.db .recover",),
     "Mono (`make csharp` does the same)": ("mcs ", "mono "),
+    "checkouts of public repositories": ("python -m benchmarks.passages ",),
     "collections of judged queries, which are not in this repository": ("python -m benchmarks.quality DATA/",),
     "documents and changes with these ids (tests/outcomes/test_corrections.py has some)": (
         "rag-context correct DOCUMENT_ID",

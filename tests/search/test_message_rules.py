@@ -1,11 +1,13 @@
 """Messages are ranked by what they hold, by how much of them is questions, and by their conversation."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from rag_context.domain.documents import CHAT, DOCUMENTATION
 from rag_context.domain.ranking_rules import Rule
-from rag_context.domain.search import ChunkRef
+from rag_context.domain.search import ChunkRef, RawScores
 from rag_context.search.chain import SearchChain
 from rag_context.search.message_rules import (
     MessageFeatures,
@@ -13,9 +15,11 @@ from rag_context.search.message_rules import (
     by_questions,
     kinds_of_answer,
     question_share,
+    said_by_other,
     with_session_prior,
 )
-from rag_context.search.query import Query
+from rag_context.search.query import Answer, Query
+from rag_context.search.ranking import Candidates
 from rag_context.search.rules import ANSWER_WEIGHT, QUESTION_WEIGHT, SESSION_WEIGHT
 from tests.search.harness import ChainHarness
 
@@ -115,3 +119,53 @@ async def test_the_conversation_on_a_subject_comes_before_a_message_that_names_i
         await harness.add(f"off-{number}", text, kind=CHAT, thread="off", speaker="Mara", day=2)
     found = await asked(harness, "boat paint went well")
     assert found.index("on-2") < found.index("off-0")
+
+
+@pytest.mark.parametrize(
+    ("asked", "cosines", "shares", "other"),
+    [
+        ("Ana", (0.3, 0.41), (0.0, 0.0), "Ben"),
+        ("Ana", (0.3, 0.39), (0.0, 0.0), None),
+        ("Ana", (0.3, 0.36), (0.1, 0.2), "Ben"),
+        ("Ana", (0.3, 0.41), (0.1, 0.0), None),
+        ("Ben", (0.3, 0.41), (0.0, 0.0), None),
+        (None, (0.1, 0.9), (0.0, 0.0), None),
+    ],
+)
+def test_what_another_person_said_is_labelled(
+    asked: str | None, cosines: tuple[float, float], shares: tuple[float, float], other: str | None
+) -> None:
+    scores = RawScores(np.array(cosines), np.zeros(2), np.array(shares))
+    assert said_by_other(asked, Candidates(said_by("Ana", "Ben"), scores)) == other
+
+
+async def test_an_answer_says_who_else_said_it() -> None:
+    harness = ChainHarness()
+    await harness.add("a", "[Ana] I like the garden.", kind=CHAT, speaker="Ana", thread="t")
+    await harness.add("b", "[Ben] I bought a red bicycle.", kind=CHAT, speaker="Ben", thread="t")
+    answer = await harness.chain.search(Query("Which bicycle did Ana buy, the red bicycle?", min_score=0.0))
+    assert answer.other_speaker == "Ben"
+    assert (await harness.chain.search(Query("Which bicycle did Ben buy?", min_score=0.0))).other_speaker is None
+
+
+@pytest.mark.parametrize(
+    ("dated", "name"),
+    [
+        ("Release 2.1 (2024-03-08): proxies.", "b"),
+        ("Proxies came on 8 March 2024.", "b"),
+        ("Proxies.", "docs/changelog"),
+    ],
+)
+async def test_when_something_happened_is_in_dated_passages_and_lists_of_changes(dated: str, name: str) -> None:
+    harness = ChainHarness()
+    await harness.add("a", "Proxies were added to the client, and a proxy is used with the client.")
+    await harness.add(name, f"{dated} A proxy is used with the client where one was added to the client.")
+    query = Query("When were proxies added to the client?", min_score=0.0)
+    plain = await replace(harness.chain, without=(Rule.ANSWER,)).search(query)
+    by_day = await harness.chain.search(query)
+
+    def gap(answer: Answer) -> float:
+        fused = {result.passage.document_id: result.ranked.fused for result in answer.results}
+        return fused[name] - fused["a"]
+
+    assert gap(by_day) == pytest.approx(gap(plain) + ANSWER_WEIGHT * max(r.ranked.fused for r in plain.results))

@@ -280,6 +280,17 @@ async def test_neighbours_of_a_message_are_the_messages_around_it(store: Stores)
     assert found[last[1]].after is None
 
 
+async def test_messages_follow_each_other_by_their_times_whenever_they_were_stored(store: Stores) -> None:
+    for hour in (3, 1, 2):
+        at = NOON + timedelta(hours=hour)
+        await put(store, document(f"turn {hour}", content_type="chat", thread="talk", occurred_at=at))
+    (middle,) = (chunk.id for chunk in chunks_of(document("turn 2", content_type="chat", thread="talk")))
+    found = (await store.documents.neighbours([middle]))[middle]
+    assert found.before is not None
+    assert found.after is not None
+    assert (found.before.document_id, found.after.document_id) == (document("turn 1").id, document("turn 3").id)
+
+
 async def test_a_replaced_message_keeps_its_position_in_the_conversation(store: Stores) -> None:
     for name in "abc":
         await put(store, document(name, thread="talk"))

@@ -161,7 +161,7 @@ def neighbours_in(path: Path, chunk_ids: list[str]) -> dict[str, Neighbours]:
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
             """SELECT c.id, d.id, c.position, d.content_type, d.thread, d.key FROM chunks AS c
-               JOIN documents AS d ON d.key = c.document ORDER BY d.key, c.position"""
+               JOIN documents AS d ON d.key = c.document ORDER BY d.occurred_at, d.key, c.position"""
         ).fetchall()
     found: dict[str, Neighbours] = {}
     for place, (id_, document_id, position, _, thread, _) in enumerate(rows):

@@ -275,6 +275,9 @@ class SearchResponse(wire.WireResponse):
     warning: Annotated[str | None, wire.about("Why the answer is degraded")] = None
     cached: Annotated[bool | None, wire.about("True if the answer is from the cache")] = None
     no_answer: Annotated[bool | None, wire.about("True if probably nothing in the index answers the query")] = None
+    other_speaker: Annotated[
+        str | None, wire.about("Who probably said it, where the question names another person; a label")
+    ] = None
     interpreted: Annotated[Interpreted | None, wire.about("The time that the question names, if it names one")] = None
     standing: Annotated[
         list[StandingInstruction] | None,

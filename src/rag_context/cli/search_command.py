@@ -110,6 +110,8 @@ def _headline(response: SearchResponse) -> list[Part]:
         line.append((", best first; the numbers are each passage's own relevance", "dim"))
     if response.no_answer and response.results:
         line.append((" · probably none of them is the answer", "yellow"))
+    if response.other_speaker and response.results:
+        line.append((f" · probably said by {response.other_speaker}", "yellow"))
     return line
 
 

@@ -149,6 +149,7 @@ def search_response(
         warning=answer.warning,
         cached=answer.cached or None,
         no_answer=answer.unanswerable or None,
+        other_speaker=answer.other_speaker,
         interpreted=_interpreted(windows),
         standing=[_standing(each) for each in answer.standing] or None,
     )

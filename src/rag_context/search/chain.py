@@ -330,6 +330,7 @@ class SearchChain:
             total_indexed=self._known_total(retrievers.tenant),
             warning=warning,
             unanswerable=selection.unanswerable,
+            other_speaker=selection.other_speaker,
             standing=selection.standing,
         )
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rag_context.domain.documents import CHAT
+from rag_context.domain.documents import CHAT, CODE
+from rag_context.domain.provenance import is_role
 from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import ChunkRef, Floats, Passage
 from rag_context.search import rules
@@ -50,6 +51,15 @@ _KINDS: tuple[tuple[re.Pattern[str], re.Pattern[str]], ...] = (
     (re.compile(r"\bwhere\b", re.IGNORECASE), _PLACE),
 )
 """What a question is for, and what a message that answers it holds."""
+
+_WHEN = re.compile(r"\bwhen (?:did|was|were|has|have)\b", re.IGNORECASE)
+_DAY = re.compile(
+    rf"\b(?:19|20)\d\d-\d\d(?:-\d\d)?\b|\b(?:{_MONTH}|may) (?:\d{{1,2}}(?:st|nd|rd|th)?,? )?(?:19|20)\d\d\b"
+    rf"|\b\d{{1,2}}(?:st|nd|rd|th)?\.? (?:{_MONTH}|may),? (?:19|20)\d\d\b",
+    re.IGNORECASE,
+)
+_CHANGES = re.compile(r"(?:^|/)(?:change(?:s|log)|history|news|releases?(?:[-_ ]?notes)?)(?:\.\w+)?$", re.IGNORECASE)
+"""Questions for a day, days in documents, and files that list changes."""
 
 _HEAD = re.compile(
     r"^[ \t]{0,3}(?:[\[(]?\d[^\[\]()\n]{3,30}[\])]?[ \t]{1,4})?(?:\[[^\]\n]{1,63}\]:?[ \t])?", re.MULTILINE
@@ -132,6 +142,23 @@ def by_answer(question: str, fused: Floats, features: Mapping[int, MessageFeatur
     return raised
 
 
+def asks_when(query: Query) -> bool:
+    """Whether a question is for the day on which something happened, which documents tell too."""
+    is_ranked = query.mode is Mode.HYBRID and Rule.ANSWER not in query.without
+    return is_ranked and _WHEN.search(query.text) is not None
+
+
+def by_date(fused: Floats, chunks: Sequence[ChunkRef], passages: Mapping[str, Passage]) -> Floats:
+    """Scores, `(n,)`, those of passages of documents that state a day, or are of a list of changes, raised."""
+    raised, gain = fused.copy(), rules.ANSWER_WEIGHT * float(fused.max(initial=0.0))
+    for row, chunk in enumerate(chunks):
+        passage = passages.get(chunk.id)
+        if passage is not None and chunk.content_type not in (CHAT, CODE):
+            is_dated = _DAY.search(passage.chunk.searchable) is not None or _CHANGES.search(passage.source) is not None
+            raised[row] += gain if is_dated else 0.0
+    return raised
+
+
 def by_questions(fused: Floats, chunks: Iterable[ChunkRef], features: Mapping[int, MessageFeatures]) -> Floats:
     """Scores, `(n,)`, of which messages between people lose by the share of them that is questions."""
     asked = np.zeros_like(fused)
@@ -140,6 +167,21 @@ def by_questions(fused: Floats, chunks: Iterable[ChunkRef], features: Mapping[in
             asked[row] = features[row].asked
     lowered: Floats = fused * (1.0 - rules.QUESTION_WEIGHT * asked)
     return lowered
+
+
+def said_by_other(speaker: str | None, candidates: Candidates) -> str | None:
+    """Who said what is much nearer to a question about `speaker` than all that this person said; None if no one did."""
+    if speaker is None or is_role(speaker):
+        return None
+    scores = candidates.scores
+    near = np.nan_to_num(scores.cosines) + rules.OTHER_SPEAKER_SHARE * scores.shares
+    best: dict[str, float] = {}
+    for chunk, score in zip(candidates.chunks, near.tolist(), strict=True):
+        if chunk.speaker is not None and is_between_people(chunk):
+            best[chunk.speaker] = max(score, best.get(chunk.speaker, -1.0))
+    other = max(best, key=lambda name: best[name], default=speaker)
+    is_nearer = best.get(other, 0.0) >= best.get(speaker, 0.0) + rules.OTHER_SPEAKER_MARGIN
+    return other if is_nearer else None
 
 
 def with_session_prior(scores: Floats, chunks: Sequence[ChunkRef], conversations: Mapping[str, float]) -> Floats:

@@ -134,6 +134,8 @@ class Answer:
     breaker_open: bool = False
     warning: str | None = None
     unanswerable: bool = False
+    other_speaker: str | None = None
+    """Who probably said what the question is about, where it names another person."""
     standing: tuple[Standing, ...] = ()
     cached: bool = False
     retry_after_s: float | None = None
@@ -183,7 +185,7 @@ class TenantStates:
         return known
 
 
-FORMAT = 6
+FORMAT = 7
 """Changes with what is written, so that no release reads what another one wrote in another format."""
 
 SHARED_ANSWER_TTL_S = 60.0

@@ -140,6 +140,21 @@ THRESHOLD_SHARE = 0.3
 YEARS_BACK = 4
 """Of a time without a year, candidates are found in the last such period and in so many years before it."""
 
+JOINED_CHARS = 1_600
+"""Longest passage that is joined of pieces, about three of them."""
+
+REPEATED_SHARE = 0.9
+REPEATED_OWN = 0.05
+REPEATED_LENGTHS = 0.7
+REPEATED_CHARS = 200
+"""Share of their words, repeats counted, that near-duplicates have in common, the share from which own words make
+another passage, the least ratio of their lengths, and the least length: a sentence may stand in two documents."""
+
+OTHER_SPEAKER_MARGIN = 0.1
+OTHER_SPEAKER_SHARE = 0.5
+"""How much nearer to a question about a person must be what another one said, in cosines, and how much of that it is
+worth to hold all of the question's terms."""
+
 STANDING_KEPT = 3
 STANDING_SCORE = 0.075
 """How many standing instructions an answer lists, and their least calibrated relevance: with the bundled model a cosine

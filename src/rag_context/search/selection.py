@@ -21,7 +21,17 @@ from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
 from rag_context.search import question_rules, ranking, rules
 from rag_context.search.code_rank import KnownCode, definitions_first, ranked_code
 from rag_context.search.identifiers import holders, identifiers_in
-from rag_context.search.message_rules import KnownMessages, by_answer, by_questions, ranks_messages, with_session_prior
+from rag_context.search.joining import joined
+from rag_context.search.message_rules import (
+    KnownMessages,
+    asks_when,
+    by_answer,
+    by_date,
+    by_questions,
+    ranks_messages,
+    said_by_other,
+    with_session_prior,
+)
 from rag_context.search.query import Mode, Query, Result, Standing
 from rag_context.search.question_times import nearnesses, threshold_shares, time_boosts
 from rag_context.search.reads import Reads, SnapshotReads
@@ -147,6 +157,7 @@ class Selection:
     results: tuple[Result, ...]
     gathered: Gathered
     unanswerable: bool
+    other_speaker: str | None = None
     standing: tuple[Standing, ...] = ()
     vector_ms: float = 0.0
     text_ms: float = 0.0
@@ -171,27 +182,35 @@ async def select(
     read = {**await _learned(query, reads, chunks, known.code), **await _heard(query, reads, chunks, known.messages)}
     # Fewer hits than were requested: the index is small, or what the filter lets through.
     few = vector_results is not None and len(vector_results.hits) < rules.FEW_PASSAGES
-    if names_identifiers(query):
+    if names_identifiers(query) or asks_when(query):
         unread = [chunk.id for chunk in chunks if chunk.id not in read]
         read = {**read, **(await reads.passages(unread) if unread else {})}
     held = holders(query.text, chunks, read) if names_identifiers(query) else np.zeros(len(chunks))
     fused = _ordering(query, gathered, calibration, known)
+    fused = by_date(fused, chunks, read) if asks_when(query) else fused
     fused = fused + held * float(fused.max(initial=0.0))  # above all others, and among themselves as before
-    kept = _kept(query, gathered, calibration, fused, held, few=few)
-    ids = dict.fromkeys([ranked.candidate.chunk.id for ranked in kept])
-    ids.update((ref.id, None) for ranked in kept for ref in _messages_around(ranked.candidate.chunk, gathered) if ref)
+    ranked = _passing(query, gathered, calibration, fused, held, few=few)
     standing = _standing(vector_results) if vector_results is not None else {}
-    ids.update(dict.fromkeys(standing))
-    # One read for results, the messages around them and standing instructions.
-    further = [id_ for id_ in ids if id_ not in read]
-    passages = {**read, **(await reads.passages(further) if further or not read else {})}
+    results, passages, batch = list[Result](), read, list(islice(ranked, query.limit))
+    while batch or not results:
+        # One read for results, the messages around them and standing instructions.
+        ids = dict.fromkeys([each.candidate.chunk.id for each in batch] + [*standing])
+        ids.update((ref.id, None) for each in batch for ref in _messages_around(each.candidate.chunk, gathered) if ref)
+        further = [id_ for id_ in ids if id_ not in passages]
+        passages = {**passages, **(await reads.passages(further) if further or not passages else {})}
+        results = joined([*results, *_results(batch, _allowed(passages, query.where), gathered)])
+        # Others come in for what was joined or repeated.
+        batch = list(islice(ranked, query.limit - len(results)))
+        if not batch:
+            break
     unanswerable = (
         calibration is not None
         and not held.any()
         and not _is_answerable(query, gathered.candidates, calibration, few=few)
     )
     listed = tuple(Standing(passages[id_], score) for id_, score in standing.items() if id_ in passages)
-    return Selection(_results(kept, _allowed(passages, query.where), gathered), gathered, unanswerable, listed)
+    other = said_by_other(gathered.boosts.speaker, gathered.candidates)
+    return Selection(tuple(results), gathered, unanswerable, other, listed)
 
 
 def _standing(found: VectorResults) -> Mapping[str, float]:
@@ -319,10 +338,10 @@ def _ordering(query: Query, gathered: Gathered, calibration: Calibration | None,
     return fused
 
 
-def _kept(
+def _passing(
     query: Query, gathered: Gathered, calibration: Calibration | None, fused: Floats, held: Floats, *, few: bool
-) -> list[ranking.Ranked]:
-    """The best `limit` candidates that pass `min_score`, or else the model's threshold, or `held` a rare identifier."""
+) -> Iterator[ranking.Ranked]:
+    """The candidates, best first, that pass `min_score`, or else the model's threshold, or `held` a rare identifier."""
     candidates = gathered.candidates
     boosts = gathered.boosts.of(candidates.chunks)
     by_time = time_boosts(query.windows, candidates.chunks, fused) if query.windows else np.zeros_like(fused)
@@ -349,9 +368,7 @@ def _kept(
         passing = (
             each for row, each in ranked if held[row] or ranking.passes(each.candidate, each.score, thresholds[row])
         )
-    return list(
-        islice(ranking.spread(passing, lambda each: each.candidate.chunk.document_id, query.per_document), query.limit)
-    )
+    return ranking.spread(passing, lambda each: each.candidate.chunk.document_id, query.per_document)
 
 
 def _thresholds(
@@ -378,7 +395,7 @@ def _allowed(passages: Mapping[str, Passage], where: Filter) -> Mapping[str, Pas
     }
 
 
-def _results(kept: Sequence[ranking.Ranked], passages: Mapping[str, Passage], gathered: Gathered) -> tuple[Result, ...]:
+def _results(kept: Sequence[ranking.Ranked], passages: Mapping[str, Passage], gathered: Gathered) -> list[Result]:
     """Passages in rank order; one that was deleted since it was found is left out."""
     results: list[Result] = []
     for ranked in kept:
@@ -388,7 +405,7 @@ def _results(kept: Sequence[ranking.Ranked], passages: Mapping[str, Passage], ga
             near = _messages_around(chunk, gathered)
             before, after = (passages.get(ref.id) if ref is not None else None for ref in near)
             results.append(Result(passages[chunk.id], ranked, vector_rank, text_rank, before, after))
-    return tuple(results)
+    return results
 
 
 def _messages_around(chunk: ChunkRef, gathered: Gathered) -> tuple[ChunkRef | None, ChunkRef | None]:

@@ -15,7 +15,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 
 from rag_context.domain import documents
@@ -55,19 +55,29 @@ class ChunkSizes:
 
     max_tokens: int
     overlap: int
+    whole_tokens: int
+    """Bound of a code fence that is not cut, with what leads into it."""
 
 
 class Packer:
     """Cuts stretches of one text into pieces of at most `sizes.max_tokens`.
 
-    `boundaries` reads those of the text (ascending) where a stretch is too long, which most messages are not.
+    `boundaries` reads those of the text (ascending), and `whole` what is not cut (ascending, without boundaries inside)
+    and may make a piece larger, where a stretch is too long, which most messages are not.
     """
 
-    def __init__(self, ruler: Ruler, boundaries: Callable[[], Sequence[Boundary]], sizes: ChunkSizes) -> None:
+    def __init__(
+        self,
+        ruler: Ruler,
+        boundaries: Callable[[], Sequence[Boundary]],
+        sizes: ChunkSizes,
+        whole: Callable[[], Sequence[Range]] = tuple,
+    ) -> None:
         self._ruler = ruler
         self._text = ruler.text
         self._find = boundaries
         self._sizes = sizes
+        self._find_whole = whole
 
     @cached_property
     def _boundaries(self) -> Sequence[Boundary]:
@@ -77,18 +87,21 @@ class Packer:
     def _offsets(self) -> list[int]:
         return [boundary.offset for boundary in self._boundaries]
 
+    @cached_property
+    def _whole(self) -> Sequence[Range]:
+        return self._find_whole()
+
     def pieces(self, stretch: Range) -> Iterator[Range]:
         """Pieces that cover `stretch` in order; each starts at the end of the one before, less the overlap."""
         covered, end = stretch
         start = covered
         while covered < end:
-            fits = self._ruler.fits(start, end, self._sizes.max_tokens)
-            cut = end if fits else self._cut(covered, self._limit(start, covered, end))
-            fitted = self._ruler.fitting(start, cut, self._sizes.max_tokens)
+            cut, most = self._end(start, covered, end)
+            fitted = self._ruler.fitting(start, cut, most)
             # The overlap fills the piece by itself: it is left out, so that every piece gets further.
             if fitted <= covered:
                 start = covered
-                fitted = self._ruler.fitting(start, cut, self._sizes.max_tokens)
+                fitted = self._ruler.fitting(start, cut, most)
             # White space at a cut belongs to the piece before it, so that the next one begins with a word.
             if fitted < cut:
                 space = _SPACE.match(self._text, fitted)
@@ -97,6 +110,23 @@ class Packer:
             if cut >= end:
                 return
             start, covered = self._overlap_start(start, cut), cut
+
+    def _end(self, start: int, covered: int, end: int) -> tuple[int, int]:
+        """Where a piece that begins at `start` ends, and how many tokens it may have."""
+        count, most, whole = self._ruler.count, self._sizes.max_tokens, self._sizes.whole_tokens
+        if self._ruler.fits(start, end, most):
+            return end, most
+        limit = self._limit(start, covered, end)
+        index = bisect_left(self._whole, (limit, 0)) - 1
+        first, last = self._whole[index] if index >= 0 else (0, 0)
+        if last <= limit:
+            return self._cut(covered, limit), most
+        # With what leads into it, unless that is large enough to stand alone.
+        if count(covered, max(first, covered)) < substantial(most) and count(start, last) <= whole:
+            # What is left is not worth a piece of its own.
+            is_rest = count(last, end) < substantial(most) and count(start, end) <= whole
+            return end if is_rest else min(last, end), whole
+        return self._cut(covered, first if first > covered else limit), most
 
     def _limit(self, start: int, covered: int, end: int) -> int:
         """How far a piece may reach: full, but so that the last piece is large enough to stand alone."""
@@ -165,10 +195,10 @@ def sizes_for(content_type: str, window: int) -> ChunkSizes:
     """Bounds of a chunk of this kind of content under an embedder that reads `window` tokens."""
     if content_type == documents.CODE:
         size = min(256, window)
-        return ChunkSizes(size, min(25, size // 10))
+        return ChunkSizes(size, min(25, size // 10), size)
     if window >= LARGE_WINDOW_TOKENS:
-        return ChunkSizes(512, 50)
-    return ChunkSizes(min(SMALL_WINDOW_CHUNK_TOKENS, window), 0)
+        return ChunkSizes(512, 50, 512)
+    return ChunkSizes(min(SMALL_WINDOW_CHUNK_TOKENS, window), 0, window)
 
 
 def split_body(
@@ -250,15 +280,18 @@ def _prose(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
     if len(blocks) > MOST_PARTS:
         blocks, sections = [TextBlock(0, len(text))], []
 
+    @cache
+    def whole() -> list[Range]:
+        # No cut inside a code fence that the model reads whole: half of it is no code. The line break belongs to it.
+        lines = ((start, text.find("\n", end) + 1 or len(text)) for start, end in fences)
+        return [fence for fence in lines if ruler.count(*fence) <= sizes.whole_tokens]
+
     def boundaries() -> list[Boundary]:
         # No cut between a heading and its text.
         bodies = {section.body for section in sections if section.level}
-        found = [unit for unit in prose.boundaries(text, fences) if unit.offset not in bodies]
-        # No cut inside a code fence that fits into a chunk: half of it is no code.
-        whole = [fence for fence in fences if ruler.count(*fence) <= sizes.max_tokens]
-        return list(_outside(found, whole))
+        return list(_outside([unit for unit in prose.boundaries(text, fences) if unit.offset not in bodies], whole()))
 
-    return _blocked(ruler, blocks, boundaries, sizes, " > ")
+    return _blocked(ruler, blocks, boundaries, sizes, " > ", whole)
 
 
 def _outside(boundaries: Sequence[Boundary], ranges: Sequence[Range]) -> Iterator[Boundary]:
@@ -275,9 +308,10 @@ def _blocked(
     boundaries: Callable[[], Sequence[Boundary]],
     sizes: ChunkSizes,
     separator: str,
+    whole: Callable[[], Sequence[Range]] = tuple,
 ) -> list[documents.Span]:
     units = headed(blocks)
-    packer = Packer(ruler, lambda: _merged(boundaries(), units, Strength.BLOCK), sizes)
+    packer = Packer(ruler, lambda: _merged(boundaries(), units, Strength.BLOCK), sizes, whole)
     pieces = [piece for group in grouped(units, ruler, sizes.max_tokens) for piece in packer.pieces(group)]
     starts = [block.start for block in blocks]
     headings = [separator.join(path_over(blocks, starts, *piece)) for piece in pieces]

@@ -106,6 +106,8 @@ def _search(body: SearchResponse) -> Iterator[str]:
         yield f"Time: {body.interpreted.sentence()}"
     if body.no_answer and body.results:
         yield "Probably none of them answers the question."
+    if body.other_speaker and body.results:
+        yield f"Probably said by {body.other_speaker}, not by the person in the question."
     if body.omitted:
         yield f"{body.omitted} more were left out because of maxTokens."
     yield from passages(body.results)

@@ -44,7 +44,9 @@ _FILTERED_METADATA = (*map(wire_name, FILTERED), "agent", "tags")
 OTHER_LAYOUT = {"revision": None}
 """The query for records that contain their chunks: other programs'."""
 
-_OUTLINE_WITHOUT_CHUNKS = {"contentType": 1, "thread": 1, "tenant": 1, "sequence": 1, "status": 1, "revision": 1}
+_OUTLINE_WITHOUT_CHUNKS = dict.fromkeys(
+    ("contentType", "thread", "tenant", "sequence", "occurredAt", "status", "revision"), 1
+)
 
 _OUTLINE = {**_OUTLINE_WITHOUT_CHUNKS, "chunks.chunkId": 1}
 
@@ -261,16 +263,17 @@ async def _messages_around(
 
 def _nearest(side: str, entry: document_records.Entry) -> list[document_records.Entry]:
     compared, order = ("$lt", -1) if side == _BEFORE else ("$gt", 1)
+    at = entry.get("occurredAt")
     conversation = {
         "thread": entry["thread"],
         "tenant": entry.get("tenant"),
-        "sequence": {compared: entry["sequence"]},
         "chunkCount": {"$gt": 0},
+        "$or": [{"occurredAt": {compared: at}}, {"occurredAt": at, "sequence": {compared: entry["sequence"]}}],
     }
     labels = {"side": {"$literal": side}, "of": {"$literal": entry["_id"]}}
     return [
         {"$match": conversation},
-        {"$sort": {"sequence": order}},
+        {"$sort": {"occurredAt": order, "sequence": order}},
         {"$limit": 1},
         {"$project": {**_OUTLINE, **labels}},
     ]

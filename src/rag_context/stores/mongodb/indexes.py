@@ -43,7 +43,7 @@ DOCUMENTS = (
     _index("tenant_timestamp_idx", ("tenant", UP), ("timestamp", DOWN), ("timestampMicros", DOWN), ("_id", UP)),
     _index("timestamp_idx", ("timestamp", DOWN)),
     _index("occurred_idx", ("occurredAt", DOWN), ("timestamp", DOWN), ("tenant", UP)),
-    _index("thread_sequence_idx", ("thread", UP), ("tenant", UP), ("sequence", UP)),
+    _index("thread_time_idx", ("thread", UP), ("tenant", UP), ("occurredAt", UP), ("sequence", UP)),
     _index("similarity_idx", ("similarityBands", UP), ("tenant", UP)),
     _index("status_idx", ("status", UP), ("sequence", UP), ("chunkCount", UP), ("termCount", UP)),
 )

@@ -119,8 +119,9 @@ def beside(columns: str) -> str:
             UNION ALL
             (SELECT {columns} FROM rag_context.chunks AS x
              WHERE x.tenant = c.tenant AND x.thread = c.thread
-               AND (x.sequence, x.position) {sign} (c.sequence, c.position)
-             ORDER BY x.sequence {order}, x.position {order} LIMIT 1)
+               AND (coalesce(x.occurred_at, x.timestamp), x.sequence, x.position)
+                   {sign} (coalesce(c.occurred_at, c.timestamp), c.sequence, c.position)
+             ORDER BY coalesce(x.occurred_at, x.timestamp) {order}, x.sequence {order}, x.position {order} LIMIT 1)
         ) AS {name} ON true"""  # noqa: S608
         for name, sign, order in (("b", "<", "DESC"), ("a", ">", "ASC"))
     )

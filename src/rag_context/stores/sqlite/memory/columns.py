@@ -245,8 +245,14 @@ class DocumentColumns:
         return mask
 
     def keys(self) -> NDArray[np.int64]:
-        """`(n,)`, the key of every document in the file: of two turns of a conversation the later has the higher."""
+        """`(n,)`, the key of every document in the file: of two that were stored, the later has the higher."""
         return self._keys[: len(self._ids)]
+
+    def order(self, members: Mask) -> NDArray[np.int64]:
+        """`(n,)`, the places of the documents in `members`, `(n,)`, by when they were said, then by their keys."""
+        rows, places = np.flatnonzero(members), np.zeros(len(members), dtype=np.int64)
+        places[rows[np.lexsort((self._keys[rows], self._times[rows]))]] = np.arange(len(rows))
+        return places
 
     def conversations(self) -> NDArray[np.int32]:
         """`(n,)`, a number for the conversation of every document; it means nothing for those without a thread."""
@@ -419,13 +425,15 @@ def turns_around(
 ) -> tuple[Rows, Rows]:
     """The last chunk of the turn before, and the first of the turn after, of `rows` `(m,)` in conversations.
 
-    Turns follow each other in the order in which their documents were stored first. Document, position and whether it
-    is live are given of every chunk, `(n,)`. Returns two arrays `(m,)` of rows, -1 where there is none.
+    Turns follow each other by their times, those of one time in the order in which their documents were stored first.
+    Document, position and whether it is live are given of every chunk, `(n,)`. Returns two arrays `(m,)` of rows, -1
+    where there is none.
     """
-    conversations, keys = documents.conversations(), documents.keys()
+    conversations = documents.conversations()
     conversation_of = conversations[document_of[rows]]
-    members = documents.in_conversations(np.unique(conversation_of).tolist())[document_of] & live[: len(document_of)]
-    chunks = np.flatnonzero(members)
+    members = documents.in_conversations(np.unique(conversation_of).tolist())
+    keys = documents.order(members)
+    chunks = np.flatnonzero(members[document_of] & live[: len(document_of)])
     owners = document_of[chunks]
     # By conversation, then turn, then position: a conversation is one run, and so is each of its turns.
     order = np.lexsort((positions[chunks], keys[owners], conversations[owners]))
