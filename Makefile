@@ -30,7 +30,7 @@ WAITING := $(addprefix tests/outcomes/timed/test_,lost_vectors.py swapped_model.
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help collect setup promtool demo serve test test-clients browser pictures versions torture faults csharp check lint types format bench docs model lock clean
+.PHONY: help collect setup promtool demo serve test test-clients browser pictures versions torture soak faults csharp check lint types format bench docs model lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -107,6 +107,9 @@ versions: $(STAMP) ## Run a part of the tests on other Pythons, with the lowest 
 
 torture: $(STAMP) ## Kill a server under load a hundred times and look for what it acknowledged (ARGS="--rounds 10")
 	$(PY) -m tests.torture $(ARGS)
+
+soak: $(STAMP) ## Use and disturb two memories for half an hour, upgrade them in the middle, and check everything (ARGS="--minutes 60")
+	$(PY) -m tests.soak $(ARGS)
 
 faults: $(STAMP) ## Measure every fault of every backend, and write the table of docs/design/faults.md (some minutes; ARGS="--outages 40")
 	$(PY) -m tests.faults $(ARGS)

@@ -154,7 +154,7 @@ def postgres_harness(folder: Path, **settings: str) -> Iterator[PostgresHarness]
     data_dir = folder / "postgres"
     data_dir.mkdir()
     with (
-        _small_disk() as disk,
+        small_disk(DISK_MIB) as disk,
         postgres_process(*OPTIONS, inside=disk) as process,
         fault_proxy_in_thread(process.host, process.port) as proxy,
     ):
@@ -325,10 +325,10 @@ class _Sessions:
 
 
 @contextmanager
-def _small_disk() -> Iterator[Path | None]:
-    """A file system of some megabytes; None where we may not mount one."""
+def small_disk(mib: int) -> Iterator[Path | None]:
+    """A file system of so many megabytes; None where we may not mount one."""
     with tempfile.TemporaryDirectory(prefix="disk-") as folder:
-        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m,mode=0755", "tmpfs", folder]
+        command = ["mount", "-t", "tmpfs", "-o", f"size={mib}m,mode=0755", "tmpfs", folder]
         if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
             yield None
             return

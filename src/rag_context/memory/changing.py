@@ -69,6 +69,7 @@ class Changes:
     trash_kept: timedelta
     kept: Mapping[str, timedelta]
     clear_queries: Callable[[], Awaitable[int]]
+    clock: Callable[[], float]
     forget_files: Callable[[Collection[str]], None] = lambda _: None
     sweep_soon: Callable[[], None] = lambda: None
     on_failure: Callable[[BackendError], None] = lambda _: None
@@ -81,7 +82,7 @@ class Changes:
         Raises: NotFoundError, InvalidInputError (several have this source, or they are files), ConflictError (it was
         corrected already; names the correction), BackendError (nothing was changed).
         """
-        started, journal = self.now(), self.journal  # before anything is stored
+        started, journal = self.clock(), self.journal  # before anything is stored
         request = await self._tenants.resolved(request)
         tenant = tenant_of(request)
         if tenant.has_files:
@@ -107,9 +108,8 @@ class Changes:
             is_same = document_id(document) == old.id
             revision = replace(revision, action=Action.INDEX, supersedes=()) if is_same else revision
         receipt = await self._index(Submission(document, (old.id,), revision=revision), context.request_id)
-        latency_ms = (self.now() - started) / timedelta(milliseconds=1)
         superseded = [link.place.id for link in await journal.chain(receipt.document_id, tenant) if link.place.shelf]
-        response = index_response(receipt, latency_ms)
+        response = index_response(receipt, (self.clock() - started) * 1000.0)
         return api.CorrectResponse(**dict(response), superseded=superseded)
 
     @performs(memory.HISTORY)

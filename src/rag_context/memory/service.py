@@ -186,6 +186,7 @@ class Service:
             sweep_soon=dependencies.maintenance.sweep_soon,
             on_failure=lambda error: self._recorder.error("expire", error, ""),
             now=now,
+            clock=clock,
         )
         """Corrections, the journal and forgetting."""
         self._review = Review(self.changes, backends, self._tenants, dependencies.repositories, clock=clock, now=now)
