@@ -103,16 +103,16 @@ _TAIL = """
   together are now prepared and committed together.
 - **Bulk indexing.** 92 % of the samples of a bulk index are in the embedding ([Profiles](profiles.md)): chunking, terms
   and durable transactions run on the same cores.
-- **Short texts in bulk** are to reach .85 of the bare model, and reach .75 of it by processor time (12.7 ms a text,
-  of which the model takes 9.6; before, in turn with it, 13.1 and .73; 1 600 messages on two cores under a load of
-  thirty to forty, which makes all of these times three to four times as long). Half of what is left prepares texts
-  one by one, a third is the writer's statements for each document.
+- **Short texts in bulk** are to reach .85 of the bare model, and reached .79 and .75 of it by processor time in two
+  runs of 1 600 messages on two cores under a load of 12 to 40, which makes all times three to four times as long (11
+  ms a text, of which the model takes 8.4). The version before reached .73 in turn with the second. What is left is
+  preparing texts one by one and the writer's statements for each document.
 - **Port open and first answer**: almost all of that time is the import of the server, its libraries and the model's.
 - **`rag-context search` through a server** sends its request by the standard library alone: without the HTTP library
-  and asyncio it takes .77 of the processor time (.46 s instead of .60, medians of ten in turn on two cores under a
-  load of twenty, where a bare Python takes .026 s). That it keeps to .22 s on a quiet machine is not measured yet;
-  `python -m benchmarks commands` does. Most of what is left imports Typer and pydantic and defines the models of the
-  API and of the settings. Rich, HTTP/2 and the index are not imported.
+  and asyncio it took .77 and .86 of the processor time in two runs (.46 s instead of .60 and .53, medians of ten and
+  nine in turn on two cores under a load of 10 to 30, where a bare Python takes .025 s). That it keeps to .22 s on a
+  quiet machine is not measured yet; `python -m benchmarks commands` does. Most of what is left imports Typer and
+  pydantic and defines the models of the API and of the settings. Rich, HTTP/2 and the index are not imported.
 - **Three documents of 1 MiB**: every answer that includes one has an excerpt of it, and the tokens of each candidate
   line are counted. The ratio is near its target, above or below it from run to run.
 - **The page over 100 000 documents** was measured while other programs kept both processors busy (a load of 12 on two
