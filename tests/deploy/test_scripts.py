@@ -185,7 +185,7 @@ def test_what_is_elsewhere_is_used_and_remembered(cluster: Cluster) -> None:
     assert {len(key) for key in made.values()} == {64}
     assert cluster.secret("rag-context") == {**elsewhere, **made}
     cluster.run("deploy.sh", RAG_CONTEXT_API_KEY="another")
-    assert cluster.secret("rag-context") == {**elsewhere, "RAG_CONTEXT_API_KEY": "another"}
+    assert cluster.secret("rag-context") == {**elsewhere, **made, "RAG_CONTEXT_API_KEY": "another"}
     assert {name for name in cluster.objects if name.startswith("deployment/")} == {"deployment/rag-context"}
 
 
