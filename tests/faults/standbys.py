@@ -134,7 +134,9 @@ def _under_load(
     finally:
         sources = [source for client in clients for source in client.stop()]
         reader.end()
-    rejected = reader.replica.tool("index", {"content": "No.", "contentType": "decision", "sessionId": "s"})
+    rejected = reader.replica.tool(
+        "index", {"content": "No.", "contentType": "decision", "sessionId": "s", "source": "no.md"}
+    )
     if rejected.status_code != httpx2.codes.SERVICE_UNAVAILABLE:
         wrong.append(f"a write on a standby: {rejected.status_code} {rejected.text}")
     harness.wait_healthy()

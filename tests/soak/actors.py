@@ -104,9 +104,12 @@ class Actor:
         return marker
 
     def rejected(self, reply: httpx2.Response) -> None:
-        """Count an error; one that says something else than that the server cannot now is wrong."""
+        """Count an error; one that says something else than that the server cannot now is wrong.
+
+        Those of the version before are only counted: what is mended since was wrong in it.
+        """
         self.record.rejected[f"{reply.status_code}{'' if not self.record.is_calm else ' undisturbed'}"] += 1
-        if reply.status_code not in (429, 503):
+        if reply.status_code not in (429, 503) and self.site.older is None:
             self.record.complain(f"{self.name}: {reply.request.url} {reply.status_code} {reply.text[:300]}")
             self.site.show_log(reply.headers.get("x-request-id", "-"))
 
