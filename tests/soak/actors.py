@@ -106,7 +106,7 @@ class Actor:
     def rejected(self, reply: httpx2.Response) -> None:
         """Count an error; one that says something else than that the server cannot now is wrong.
 
-        Those of the version before are only counted: what is mended since was wrong in it.
+        Those of the version before are only counted: what is repaired since was wrong in it.
         """
         self.record.rejected[f"{reply.status_code}{'' if not self.record.is_calm else ' undisturbed'}"] += 1
         if reply.status_code not in (429, 503) and self.site.older is None:
