@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 MODULES = (
-    *("cli.command_line", "cli.serve", "cli.serving", "cli.local_connection", "cli.server_transport"),
+    *("cli.command_line", "cli.serve", "cli.serving", "cli.local_connection", "cli.server_call"),
     *("cli.index_files", "cli.summary", "cli.operation_options", "server.app", "server.hook_socket"),
     *("server.mcp.streamable_http", "wiring.opening", "wiring.model_adapters", "wiring.collection_providers"),
     *("stores.sqlite.embedded", "embedders.onnx", "transfer.changes", "transfer.exporter", "transfer.importer"),

@@ -12,12 +12,12 @@ from rag_context.api.maintenance import InjectedPassage, InjectionsResponse
 from rag_context.api.operations import Operation, memory
 from rag_context.api.review import ReviewResponse, Suggestion
 from rag_context.cli.command_line import ExitCode, run_to_end
-from rag_context.cli.connecting import answer_of
 from rag_context.cli.console import Console, ago, counted, one_line
 from rag_context.cli.memory_commands import answer, print_readable, run, run_confirmed
 from rag_context.cli.operation_options import Fields, Name, with_fields
 from rag_context.cli.options import Options, Yes, option, with_options
 from rag_context.cli.search_command import snippet
+from rag_context.cli.server_call import answer_of
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.settings import Loaded
 
@@ -188,7 +188,7 @@ _NEXT, _END = "n", "q"
 def review(fields: Fields, options: Options) -> ExitCode:
     """List what probably needs a decision; at a terminal, ask for it. Nothing happens by itself."""
     loaded = options.load_available()
-    response = run_to_end(answer(loaded, memory.REVIEW, fields))
+    response = answer(loaded, memory.REVIEW, fields)
     options.show(response, partial(_ask_for_each, loaded))
     return ExitCode.OK
 
@@ -225,14 +225,14 @@ def _decide(suggestion: Suggestion, key: str, loaded: Loaded, console: Console) 
     call = next(call for call in suggestion.calls if call.action[0] == key)
     arguments = dict(call.arguments)
     if call.action == "correct":
-        document = run_to_end(answer(loaded, memory.GET, {"document_id": suggestion.documents[-1].document_id}))
+        document = answer(loaded, memory.GET, {"document_id": suggestion.documents[-1].document_id})
         content = click.edit(document.content)
         if not content or content.strip() == document.content.strip():
             return
         arguments["content"] = content
     operation = _OPERATIONS[call.tool]
     try:
-        done = run_to_end(answer_of(loaded, operation, operation.request.model_validate(arguments)))
+        done = answer_of(loaded, operation, operation.request.model_validate(arguments))
         print_readable(done, console)
     except RagContextError as error:
         console.error(str(error))

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from rag_context import errors
 from rag_context.api.operations import Operation, Request, Response
 from rag_context.cli.console import safe
-from rag_context.cli.server_transport import ServerTransport
 from rag_context.client import errors as client_errors
 from rag_context.client.address import Address, announced_address
 from rag_context.client.async_http import AsyncHttp, AsyncTransport
@@ -142,7 +141,7 @@ async def answer_of(loaded: Loaded, operation: Operation[Request, Response], req
 
 @asynccontextmanager
 async def open_http(address: Address, timeout_s: float) -> AsyncIterator[AsyncHttp]:
-    async with aclosing(AsyncHttp(address, timeout_s, ServerTransport)) as http:
+    async with aclosing(AsyncHttp(address, timeout_s)) as http:
         yield http
 
 

@@ -7,12 +7,12 @@ from typing import Any
 from rag_context.api import stored_documents
 from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.wire import WireResponse
-from rag_context.cli.command_line import ExitCode, run_to_end
-from rag_context.cli.connecting import answer_of
+from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import Console, ago, ask_first, counted
 from rag_context.cli.operation_options import Fields, Name, read_typed, with_fields
 from rag_context.cli.options import Options, Yes
 from rag_context.cli.search_command import shown_source
+from rag_context.cli.server_call import answer_of
 from rag_context.settings import Loaded
 
 
@@ -62,14 +62,14 @@ def run_confirmed(
 ) -> ExitCode:
     """Run an operation that deletes, once a person has agreed to what its dry run says; no question: nothing to do."""
     loaded = options.load_available()
-    preview = run_to_end(answer(loaded, operation, {**fields, "dry_run": True}))
+    preview = answer(loaded, operation, {**fields, "dry_run": True})
     asked = question(preview)
     if "dry_run" in fields or asked is None:
         options.show(preview, print_readable)
         return ExitCode.OK
     if not yes:
         ask_first(asked)
-    options.show(run_to_end(answer(loaded, operation, {**fields, "confirm": True})), print_readable)
+    options.show(answer(loaded, operation, {**fields, "confirm": True}), print_readable)
     return ExitCode.OK
 
 
@@ -79,12 +79,12 @@ def run(
     options: Options,
     print_for_people: Callable[[Response, Console], None],
 ) -> ExitCode:
-    options.show(run_to_end(answer(options.load_available(), operation, fields)), print_for_people)
+    options.show(answer(options.load_available(), operation, fields), print_for_people)
     return ExitCode.OK
 
 
-async def answer(loaded: Loaded, operation: Operation[Any, Response], fields: Fields) -> Response:
-    return await answer_of(loaded, operation, read_typed(operation.request, fields, loaded.settings))
+def answer(loaded: Loaded, operation: Operation[Any, Response], fields: Fields) -> Response:
+    return answer_of(loaded, operation, read_typed(operation.request, fields, loaded.settings))
 
 
 def _print_list(response: stored_documents.ListResponse, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""A reading operation, by the server of the data directory and with the standard library alone.
+"""An operation, by the server of the data directory and with the standard library alone.
 
 The HTTP library and asyncio are a quarter of what `rag-context search` costs from start to end. They are loaded where
 no server is found, and to report what is no answer.
@@ -23,7 +23,7 @@ READ_TIMEOUT_S = 60.0
 
 
 def answer_of(loaded: Loaded, operation: Operation[Request, Response], request: Request) -> Response:
-    """What a reading operation answers, from wherever its work is done. Raises: RagContextError."""
+    """What an operation answers, from wherever its work is done. Raises: RagContextError."""
     address = announced_address(loaded.settings)
     announced = address.announced
     if announced is not None and announced.is_running and announced.url.startswith("http://"):

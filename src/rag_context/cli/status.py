@@ -10,11 +10,12 @@ from rag_context.api.maintenance import HealthRequest, HealthResponse, StatsRequ
 from rag_context.api.operations import Operation, memory
 from rag_context.api.stored_documents import ListRequest, ListResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
-from rag_context.cli.connecting import answer_of, open_connection
+from rag_context.cli.connecting import open_connection
 from rag_context.cli.console import Console, ask_first, counted
 from rag_context.cli.memory_commands import print_documents, run
 from rag_context.cli.operation_options import Fields, read_typed, with_fields
 from rag_context.cli.options import Options, Yes, with_options
+from rag_context.cli.server_call import answer_of
 from rag_context.domain.documents import Status
 from rag_context.domain.reports import COUNTED_FIELDS
 from rag_context.settings import Loaded
@@ -48,7 +49,7 @@ def clear_queries(fields: Fields, *, yes: Yes = False, options: Options) -> Exit
     request = read_typed(memory.CLEAR_QUERIES.request, fields, loaded.settings)
     if not yes:
         ask_first("Delete the recorded queries and their statistics for good?")
-    report = run_to_end(answer_of(loaded, memory.CLEAR_QUERIES, request))
+    report = answer_of(loaded, memory.CLEAR_QUERIES, request)
     options.show(report, lambda _, console: console.show(f"{counted(report.deleted_count, 'record')} deleted"))
     return ExitCode.OK
 
