@@ -1,4 +1,4 @@
-// Collections: what is in them, page by page, a query to look at what they answer; they are created and filled here too.
+// Collections: their documents, a query to look at what they answer, and how they are created and filled.
 
 import { ApiError, errorNote, ifAllowed, request, tool } from "./api.js";
 import { formDialog, toast } from "./dialogs.js";

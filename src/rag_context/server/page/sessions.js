@@ -15,7 +15,7 @@ const TIME = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digi
 // A conversation's title begins with who spoke first.
 export const titleOf = ({ title, source, contentType }) => (title && contentType === "chat" ? title.replace(/^\[[^\]]{1,63}\] /, "") : title || source);
 
-// What a session is called: by the title of a conversation in it where that is known, else by its id; clients' are long.
+// A session's name: the title of a conversation in it where known, else its id; clients' are long.
 export function sessionName({ sessionId, title }) {
   return title || sessionId.replace(/\b([0-9a-f]{8})-[0-9a-f-]{20,}\b/i, "$1");
 }
