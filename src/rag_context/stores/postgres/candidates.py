@@ -79,7 +79,7 @@ shortlist AS MATERIALIZED (
 ),
 beside AS MATERIALIZED (
     SELECT c.key, c.kind, b.key AS before, a.key AS after FROM shortlist AS c
-    {beside("x.key")}
+    {beside("x.key", "c.chunk_occurred_at")}
 ),
 standing AS MATERIALIZED ({{standing}}),
 others AS (

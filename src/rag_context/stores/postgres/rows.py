@@ -105,7 +105,7 @@ class PostgresTables:
         return condition(where, parameters)
 
 
-def beside(columns: str) -> str:
+def beside(columns: str, at: str = CHUNK_TIME) -> str:
     """What joins to `chunks AS c` the chunk before (`b`) and the one after (`a`), with `columns` of `x`, or nulls.
 
     They are those of its document, and in a conversation those of the messages before and after too.
@@ -120,7 +120,7 @@ def beside(columns: str) -> str:
             (SELECT {columns} FROM rag_context.chunks AS x
              WHERE x.tenant = c.tenant AND x.thread = c.thread
                AND (coalesce(x.occurred_at, x.timestamp), x.sequence, x.position)
-                   {sign} (coalesce(c.occurred_at, c.timestamp), c.sequence, c.position)
+                   {sign} ({at}, c.sequence, c.position)
              ORDER BY coalesce(x.occurred_at, x.timestamp) {order}, x.sequence {order}, x.position {order} LIMIT 1)
         ) AS {name} ON true"""  # noqa: S608
         for name, sign, order in (("b", "<", "DESC"), ("a", ">", "ASC"))
