@@ -1,6 +1,6 @@
 """Compare the order of a search with MaxSim over the bundled model's own token vectors, on the open sets.
 
-    .venv/bin/python scripts/compare_maxsim.py
+    .venv/bin/python -m scripts.compare_maxsim
 
 MaxSim (late interaction) sums, over the tokens of a question, the greatest cosine to a token of the passage. The model
 was trained for sentences, not for this. The best twenty passages are reranked, as a configured reranker would rerank

@@ -1,6 +1,6 @@
 """Compare the bundled model with itself, moved by a constant direction as an unmeasured model, on the open sets.
 
-    .venv/bin/python scripts/compare_moved.py [SET...]
+    .venv/bin/python -m scripts.compare_moved [SET...]
 
 Moved vectors, `normalise(v + k u)`, have cosines that are all nearer to 1, as those of most models. Their calibration
 is that of an unknown model: from the sample texts that come with the package. docs/design/quality.md has the figures.

@@ -1,6 +1,6 @@
 """Compare statistics of an answer by which the label `noAnswer` could be given, on the open sets.
 
-    .venv/bin/python scripts/compare_no_answer.py
+    .venv/bin/python -m scripts.compare_no_answer
 
 For each set with questions of another memory: the share of them below the limit that labels at most 5 % of the set's
 answerable questions, for each statistic by itself. docs/design/quality.md says what came out.

@@ -1,6 +1,6 @@
 """Compare a rule of ranking that is not built in with the order of a search, on the open sets of conversations.
 
-    .venv/bin/python scripts/compare_rules.py
+    .venv/bin/python -m scripts.compare_rules
 
 - `session`: a message gains by BM25 of its whole conversation, in place of the conversation's three best messages.
 

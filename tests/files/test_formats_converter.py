@@ -70,6 +70,7 @@ def test_the_extracted_text_is_the_same_as_in_this_process(converter: Converter)
         {"startedAt": "2023-11-14T22:13:20Z", "endedAt": "2023-11-14T22:13:20Z", "speakers": ["User"], "turns": 1},
         origin=OWNER,
         message_times=[(23, 1_700_000_000_000_000)],
+        keys=[],
     )
 
 

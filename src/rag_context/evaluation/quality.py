@@ -190,12 +190,14 @@ async def answer_with(service: Service, question: str, query: Query, least: int)
 
     Raises: BackendUnavailableError (as `complete_answer`).
     """
+    found = -1
     while True:
         answer = await complete_answer(service, question, query)
         documents = {result.passage.document_id for result in answer.results}
-        if len(documents) >= least or len(answer.results) < query.limit:
+        # Pieces of a section are joined: fewer results than the limit do not mean that there are no others.
+        if len(documents) >= least or len(answer.results) == found:
             return answer
-        query = replace(query, limit=2 * query.limit)
+        found, query = len(answer.results), replace(query, limit=2 * query.limit)
 
 
 async def complete_answer(service: Service, question: str, query: Query) -> Answer:
