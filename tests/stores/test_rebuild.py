@@ -1,9 +1,8 @@
 """New vectors beside those that answer, in a store that has documents too: never mixed, never half."""
 
-import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pytest
 
@@ -14,7 +13,6 @@ from rag_context.errors import BackendRejectedError
 from rag_context.ports.writing import Version
 from rag_context.stores.postgres import PostgresStore
 from rag_context.stores.sqlite.embedded import SqliteStore, open_database
-from rag_context.stores.sqlite.memory.following import IndexInMemory
 from tests.stores.builders import axis, chunks_of, document, unit_vectors
 
 OLD = EmbeddingModel("old", 16, "0" * 64, 254, Calibration(12.1, -4.01))
@@ -160,37 +158,3 @@ async def test_another_process_follows(file: SqliteStore, tmp_path: Path) -> Non
         written = document("d")
         await other.documents.write(Version(written, chunks_of(written), unit_vectors(1, dimension=8), NEW.fingerprint))
         assert len(await file.vectors.search(unit_vectors(1, dimension=8)[0], limit=5, where=Filter())) == 4
-
-
-async def test_vectors_of_the_same_model_answer_until_the_new_ones_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    may_go_on = threading.Event()
-    read = IndexInMemory._read_vectors
-
-    def slowly(self: IndexInMemory, *rest: Any) -> None:
-        may_go_on.wait(30)
-        read(self, *rest)
-
-    async def sources(store: SqliteStore, number: int) -> list[str]:
-        return [hit.chunk.document_id for hit in await store.vectors.search(axis(number), limit=9, where=Filter())]
-
-    a, b, c, d = (document(name) for name in "abcd")
-    async with open_database(tmp_path / "rag-context.db") as store:
-        await store.documents.adopt_model(OLD)
-        for number, each in enumerate((a, b, c)):
-            await store.documents.write(Version(each, chunks_of(each), axis(number)[None], OLD.fingerprint))
-        await store.memory.loaded()
-        monkeypatch.setattr(IndexInMemory, "_read_vectors", slowly)
-        await store.rebuilder.begin(OLD)
-        for number, each in ((1, a), (0, b)):
-            await store.rebuilder.add(each.id, each.content_hash, axis(number)[None], OLD.fingerprint)
-        assert await store.rebuilder.switch(OLD.fingerprint, {c.id})
-        assert (await sources(store, 0))[0] == a.id, "the old vectors"
-        await store.documents.write(Version(d, chunks_of(d), axis(3)[None], OLD.fingerprint))
-        assert (await sources(store, 3))[0] == d.id, "what is stored meanwhile"
-        assert len(await sources(store, 3)) == 4
-        may_go_on.set()
-        await store.memory.loaded()
-        assert [(await sources(store, number))[0] for number in (0, 1, 3)] == [b.id, a.id, d.id]
-        assert c.id not in await sources(store, 2), "a document that was left out has no vector"

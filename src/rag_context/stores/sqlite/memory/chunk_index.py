@@ -92,11 +92,6 @@ class MemoryIndex:
         return self._embedded
 
     @property
-    def has_exact_vectors(self) -> bool:
-        """Whether there are vectors, and all of them in float32: none is read from the file."""
-        return bool(self._embedded) and self._vectors.are_exact
-
-    @property
     def dimension(self) -> int | None:
         return self._dimension if self._embedded else None
 

@@ -53,8 +53,6 @@ WHERE c.key > ? ORDER BY c.key
 
 _VECTORS = "SELECT chunk, vector, seq FROM vectors WHERE seq > ? ORDER BY seq"
 
-_WITHOUT_VECTOR = "SELECT key FROM chunks WHERE NOT EXISTS (SELECT 1 FROM vectors WHERE chunk = key)"
-
 _STORED = "SELECT v.vector FROM json_each(?) AS requested CROSS JOIN vectors AS v ON v.seq = requested.value"
 
 _DELETED = """
@@ -132,8 +130,6 @@ class _Followed:
     at: _Position
     is_loading: bool
     """Whether the vectors are still being read."""
-    is_refreshing: bool = False
-    """Whether they were replaced by others of the same model, which are read over them while they answer."""
     is_behind: bool = False
     """Whether vectors are to be compared once more: they were read in an older snapshot than the chunks."""
     index: MemoryIndex = field(default_factory=MemoryIndex)
@@ -222,7 +218,7 @@ class IndexInMemory:
     async def loaded(self) -> None:
         """Wait until everything is in memory. Raises: BackendError."""
         await self._database.round()
-        while not self._is_ready(self._has_vectors) or (self._followed is not None and self._followed.is_refreshing):
+        while not self._is_ready(self._has_vectors):
             await self._database.round()
 
     async def await_own_rows(self, rows: int) -> None:
@@ -244,7 +240,7 @@ class IndexInMemory:
                     followed = self._followed = _tolerantly(self._load, connection)
                 finally:
                     self._loading = 0
-        if followed.is_loading or followed.is_refreshing:
+        if followed.is_loading:
             self._read_vectors(followed, connection)
 
     def _is_ready(self, needs_vectors: bool) -> bool:
@@ -350,13 +346,11 @@ class IndexInMemory:
                 if not is_current():
                     return  # the next round reads those that took their place
                 followed.index.apply(Change(vectors=[StoredVector(*row) for row in batch]))
-        lacking = [key for (key,) in connection.execute(_WITHOUT_VECTOR)] if followed.is_refreshing else []
         with self._changing:
             if is_current():
-                followed.index.apply(Change(without_vector=lacking))
                 # Vectors up to `then` are in memory, chunks may be further: the next search reads what came between.
                 followed.at = followed.at._replace(last_vector=then.last_vector, last_deletion=then.last_deletion)
-                followed.is_loading, followed.is_refreshing, followed.is_behind = False, False, True
+                followed.is_loading, followed.is_behind = False, True
 
 
 def _tolerantly(read: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection) -> T:
@@ -377,11 +371,8 @@ def _catch_up(followed: _Followed, connection: sqlite3.Connection) -> None:
         return
     deleted = connection.execute(_DELETED, (was.last_deletion,)).fetchall()
     are_replaced = at.vectors_epoch > was.vectors_epoch
-    # Those of the same model answer until the new ones are read over them; a chunk without a new one loses its then.
-    is_same = at.made_by is not None and at.made_by == was.made_by
-    is_refreshing = are_replaced and is_same and not followed.is_loading and followed.index.has_exact_vectors
-    is_loading = followed.is_loading or (are_replaced and not is_refreshing)
-    vectors = [] if is_loading or are_replaced else connection.execute(_VECTORS, (was.last_vector,)).fetchall()
+    is_loading = followed.is_loading or are_replaced
+    vectors = [] if is_loading else connection.execute(_VECTORS, (was.last_vector,)).fetchall()
     change = Change(
         deleted=[key for key, is_there in deleted if not is_there],
         without_vector=[key for key, is_there in deleted if is_there],
@@ -391,12 +382,11 @@ def _catch_up(followed: _Followed, connection: sqlite3.Connection) -> None:
     )
     # The vectors were swapped for those of another model. `_read_vectors` reads the new ones. Searches that need
     # vectors wait for them, so that no query of the new model meets a vector of the old one.
-    if are_replaced and not is_refreshing:
+    if are_replaced:
         followed.index.drop_vectors()
     for step in _steps(change):
         followed.index.apply(step)
     followed.is_loading = is_loading
-    followed.is_refreshing = not is_loading and (followed.is_refreshing or is_refreshing)
     followed.is_behind = followed.is_behind and at.version < was.version
     # Last, because searches read it without the lock: it must not run ahead of the index.
     followed.at = _later(was, at)

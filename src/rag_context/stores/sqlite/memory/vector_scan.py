@@ -242,10 +242,6 @@ class Vectors:
         self._rounded: list[_Block] = []
         self._size = 0
 
-    @property
-    def are_exact(self) -> bool:
-        return self._exact is not None
-
     def reserve(self, rows: int, dimension: int) -> None:
         """Grow to so many rows; new ones are zero."""
         is_large = 4 * max(rows, self._expected) * dimension > IN_MEMORY_BYTES
