@@ -16,7 +16,7 @@ from rag_context.memory.bound_embedder import BoundEmbedder
 from rag_context.memory.rebuilding import Rebuilding
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import IndexAuditor
-from rag_context.resilience.deadline import Deadline, set_within
+from rag_context.resilience.deadline import Deadline, set_within, together
 from rag_context.resilience.dependency import BreakerState, Dependency
 from rag_context.resilience.memory import keep_trimmed
 
@@ -90,16 +90,10 @@ class BackgroundMaintenance:
         """Set once the comparison has succeeded (then `bound` is set too) or has failed."""
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for part in self.dependencies:
-                group.create_task(self._probe(part))
-            group.create_task(self._bind())
-            group.create_task(self._finish())
-            group.create_task(keep_trimmed())
-            if self.duties is Duties.ALL:
-                group.create_task(self._sweep())
-                group.create_task(self._reconcile())
-                group.create_task(self._rebuild())
+        works = [*map(self._probe, self.dependencies), self._bind(), self._finish(), keep_trimmed()]
+        if self.duties is Duties.ALL:
+            works += [self._sweep(), self._reconcile(), self._rebuild()]
+        await together(*works)
 
     async def _probe(self, part: Dependency) -> None:
         """Probe a backend while its breaker is open: each by itself, as one that hangs must not delay the others."""

@@ -13,6 +13,7 @@ from rag_context.errors import BackendError, RagContextError
 from rag_context.projects.activation import Projects
 from rag_context.projects.config import read_config
 from rag_context.projects.tenants import has_branch
+from rag_context.resilience.deadline import together
 
 MAX_RESUMED = 32
 """The most projects that are followed again; of more, those that were used last."""
@@ -61,9 +62,7 @@ class Housekeeping:
         """Since when this process has found the files of a tenant missing."""
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._resume())
-            group.create_task(self._check_regularly())
+        await together(self._resume(), self._check_regularly())
 
     async def _resume(self) -> None:
         if not self._rules.follow:

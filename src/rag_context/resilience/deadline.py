@@ -8,8 +8,8 @@ own, so that a backend is never called down because this process was late.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -171,11 +171,29 @@ def call_deadline(timeout_s: float, clock: Callable[[], float]) -> Deadline:
 _CANCEL_AGAIN_S = 0.2
 
 
-async def ended(task: "asyncio.Task[Any]") -> None:
-    """Cancel a task and wait for its end, whatever that is."""
+async def ended(*tasks: "asyncio.Task[Any]") -> None:
+    """Cancel tasks and wait for their end, whatever that is."""
     # Until Python 3.12 `asyncio.wait_for`, which drivers use, can lose a cancellation; so it is repeated.
-    while not task.done():
-        task.cancel()
-        await asyncio.wait({task}, timeout=_CANCEL_AGAIN_S)
-    if not task.cancelled():
-        task.exception()
+    while left := [task for task in tasks if not task.done()]:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=_CANCEL_AGAIN_S)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()
+
+
+async def together(*works: Coroutine[Any, Any, None]) -> None:
+    """Run these until one fails or this is cancelled; then all are ended. Raises: what one of them raised.
+
+    `asyncio.TaskGroup` cancels each of them once, and waits for ever for one that loses its cancellation.
+    """
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+    finally:
+        while not all(task.done() for task in tasks):
+            with suppress(asyncio.CancelledError):  # the caller repeats it, too
+                await ended(*tasks)
