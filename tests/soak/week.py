@@ -31,12 +31,14 @@ class Plan:
         minutes: how long the sites are used and disturbed; starting and checking come on top.
         lasts_s: how long a disturbance lasts, at least and at most.
         calm_s: what is between two of them, at least and at most.
+        older: finds the version to begin with; None: this one.
     """
 
     minutes: float
     seed: int
     lasts_s: tuple[float, float] = (3.0, 12.0)
     calm_s: tuple[float, float] = (8.0, 30.0)
+    older: Callable[[], tuple[str, Path] | None] = older_source
 
 
 def soak(plan: Plan, names: Sequence[str], *, is_json: bool = False, logs: Path | None = None) -> int:
@@ -44,7 +46,7 @@ def soak(plan: Plan, names: Sequence[str], *, is_json: bool = False, logs: Path 
     with tempfile.TemporaryDirectory(prefix="rag-context-soak-") as name, ExitStack() as stack:
         root = Path(name)
         root.chmod(0o755)
-        older = older_source()
+        older = plan.older()
         print(f"begins with {f'commit {older[0]}' if older else 'this version: there is no history'}", flush=True)
         sites = []
         for site in names:

@@ -15,10 +15,10 @@ from rag_context.api.operations import Operation, Request, Response
 from rag_context.cli.command_line import run_to_end
 from rag_context.client.address import CHALLENGE, FIND_TIMEOUT_S, Announcement, announced_address
 from rag_context.client.call import Call, call_of, headers_of, request_id_of
+from rag_context.client.errors import COMPONENT, ClientError
 from rag_context.errors import BackendUnavailableError
 from rag_context.settings import Loaded
 
-COMPONENT = "server"
 READ_TIMEOUT_S = 60.0
 
 
@@ -67,7 +67,6 @@ def _sent(call: Call[Response], connection: http.client.HTTPConnection, url: str
 
     from rag_context.cli.connecting import failure_of  # noqa: PLC0415
     from rag_context.client import replies  # noqa: PLC0415
-    from rag_context.client.errors import ClientError  # noqa: PLC0415
 
     asked = httpx2.Request(call.method, url + call.path)
     body = replies.Body(httpx2.Response(reply.status, headers=reply.getheaders(), request=asked), READ_TIMEOUT_S)
