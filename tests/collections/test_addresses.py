@@ -66,6 +66,8 @@ def test_what_looks_like_an_address_counts_as_one() -> None:
         ("embedded", {}, []),
         ("qdrant", {}, ["http://localhost:6333"]),
         ("qdrant", {"url": "http://q", "transport": "grpc"}, ["http://q:6333", "q:6334"]),
+        ("qdrant", {"url": "http://u:k@a,b:1/x"}, ["http://u:k@a:6333", "http://u:k@b:1/x"]),
+        ("qdrant", {"url": "http://a,b:1", "transport": "grpc"}, ["http://a:6333", "http://b:1", "a:6334", "b:6334"]),
         ("chroma", {}, ["http://localhost:8000"]),
         ("chroma", {"url": "https://c:1"}, ["https://c:1"]),
     ],

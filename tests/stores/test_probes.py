@@ -42,6 +42,15 @@ async def test_postgresql_reports_its_version_and_that_of_pgvector(shared_postgr
     assert " with pgvector 0." in found["PostgreSQL"]
 
 
+async def test_every_node_of_a_qdrant_must_answer() -> None:
+    with running() as qdrant:
+        dead = f"127.0.0.1:{free_port()}"
+        for other, kind in ((qdrant.url[7:], "str: 1"), (dead, "BackendUnavailableError")):
+            stores = {"vectors": "qdrant", "qdrant_url": f"{qdrant.url},{other}"}
+            found = answers(await answers_of_all(Settings.model_validate({"stores": stores})))
+            assert found["Qdrant"].startswith(kind)
+
+
 async def test_a_dead_backend_is_reported_and_not_raised() -> None:
     dead = f"127.0.0.1:{free_port()}"
     stores = {

@@ -229,7 +229,9 @@ async def test_a_name_that_no_collection_can_have_stops_the_start(name: str) -> 
             pass
 
 
-@pytest.mark.parametrize("url", [f"http://user:{KEY}@[::1", f"http://user:{KEY}@host:99999"])
+@pytest.mark.parametrize(
+    "url", [f"http://user:{KEY}@[::1", f"http://user:{KEY}@host:99999", f"http://user:{KEY}@one,,two"]
+)
 async def test_an_invalid_address_stops_the_start_and_is_not_shown(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"stores\.qdrant_url") as caught:
         async with open_qdrant(url, PLAN):

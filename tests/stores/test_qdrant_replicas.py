@@ -1,14 +1,16 @@
-"""Qdrant with replicas, a busy Qdrant and one of another version: the requests it gets, and what its answers mean.
+"""Qdrant with replicas and several nodes, a busy one, one of another version: its requests, and what answers mean.
 
 About the stub, which has one copy of everything: only a real cluster can show the rest.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
 from importlib.metadata import version
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]
+import numpy as np
 import pytest
 from qdrant_client import models
 from qdrant_client.http.exceptions import UnexpectedResponse
@@ -16,8 +18,12 @@ from qdrant_client.http.exceptions import UnexpectedResponse
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendError, BackendRejectedError, BackendTimeoutError, BackendUnavailableError
+from rag_context.ports.provider import Collection, Entry
 from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
+from rag_context.stores.qdrant.qdrant_api import Transport
+from rag_context.stores.qdrant.qdrant_collections import open_qdrant_collections
 from rag_context.stores.qdrant.qdrant_errors import NoCollectionError, NoPointError, backend_error
+from tests.servers.faults import SERVER_ERROR, Fault, HangBefore, Pass, Refuse, fault_proxy
 from tests.servers.qdrant import Running, running
 from tests.stores.builders import DIMENSION, axis, chunks_of, document, unit_vectors
 
@@ -33,8 +39,8 @@ def server() -> Iterator[Running]:
 
 @pytest.fixture
 async def vectors(server: Running) -> AsyncIterator[QdrantVectors]:
-    plan = CollectionPlan("replicated", shards=2, replicas=3)
-    async with open_qdrant(server.url, plan, consistency="majority") as opened:
+    plan = CollectionPlan("replicated", shards=2)
+    async with open_qdrant(server.url, plan, read_consistency="majority", replicas=3) as opened:
         await opened.prepare(MODEL)
         server.server.parameters.clear()
         server.server.calls.clear()
@@ -70,7 +76,7 @@ async def test_writes_are_ordered_and_reads_query_the_configured_number_of_repli
 async def test_a_majority_of_three_and_more_replicas_must_have_a_write(
     server: Running, replicas: int | None, factor: int | None
 ) -> None:
-    async with open_qdrant(server.url, CollectionPlan("factor", replicas=replicas)) as opened:
+    async with open_qdrant(server.url, CollectionPlan("factor"), replicas=replicas) as opened:
         await opened.prepare(MODEL)
         assert server.server.made["factor"].write_consistency_factor == factor
         await opened.clear()
@@ -131,3 +137,67 @@ async def test_a_server_too_far_from_the_client_is_named_in_health_and_once_in_t
         said = [await vectors.ping() for _ in range(2)]
     assert all("server 1.2.3 is too far from the client's" in line for line in said)
     assert len([record for record in caplog.records if "1.2.3" in record.getMessage()]) == 1
+
+
+async def test_collections_and_their_registry_have_the_configured_replicas(server: Running) -> None:
+    async with open_qdrant_collections(server.url, prefix="copies", replicas=2) as provider:
+        await provider.create(Collection("docs"))
+        await provider.upsert("docs", [Entry("1", "text", {})], np.eye(1, 3, dtype=np.float32))
+    made = [asked for name, asked in server.server.made.items() if name.startswith("copies")]
+    assert [(asked.replication_factor, asked.write_consistency_factor) for asked in made] == [(2, 1)] * 2
+
+
+async def seconds(vectors: QdrantVectors) -> float:
+    """How long it takes to count what is there, which is one call."""
+    began = asyncio.get_running_loop().time()
+    assert await vectors.count() == 1
+    return asyncio.get_running_loop().time() - began
+
+
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+async def test_where_one_node_is_dead_another_one_answers(server: Running, transport: Transport) -> None:
+    url = server.url.replace("127.0.0.1", "[::1]") + f",{server.url.removeprefix('http://')}"
+    async with open_qdrant(url, CollectionPlan("nodes"), transport=transport, grpc_port=server.grpc_port) as opened:
+        await put(opened)
+        assert await opened.count() == 1
+        await opened.clear()
+
+
+@pytest.mark.parametrize("fault", [Refuse(), SERVER_ERROR])
+async def test_a_node_that_failed_is_called_last(server: Running, fault: Fault) -> None:
+    host = server.url.removeprefix("http://")
+    async with (
+        fault_proxy("127.0.0.1", int(host.rpartition(":")[2])) as proxy,
+        open_qdrant(f"{proxy.url()},{host}", CollectionPlan("nodes"), timeout_s=30.0) as opened,
+    ):
+        await put(opened)
+        proxy.fault = fault
+        await opened.count()
+        proxy.fault = HangBefore()  # which is not noticed: it is not called any more
+        assert await seconds(opened) < 15.0
+        await opened.clear()
+
+
+@pytest.mark.parametrize("is_abandoned", [True, False])
+async def test_after_a_node_that_is_silent_the_next_call_goes_to_another(server: Running, is_abandoned: bool) -> None:
+    host = server.url.removeprefix("http://")
+    async with (
+        fault_proxy("127.0.0.1", int(host.rpartition(":")[2])) as proxy,
+        open_qdrant(
+            f"{proxy.url()},{host}", CollectionPlan("nodes"), timeout_s=60.0 if is_abandoned else 1.0
+        ) as opened,
+    ):
+        await put(opened)
+        proxy.fault = HangBefore()
+        with pytest.raises((TimeoutError, BackendTimeoutError)):
+            async with asyncio.timeout(0.5 if is_abandoned else None):
+                await opened.count()
+        assert await seconds(opened) < 30.0
+        proxy.fault = Pass()
+        await opened.clear()
+
+
+async def test_where_all_nodes_are_dead_the_last_error_counts(server: Running) -> None:
+    async with open_qdrant("http://127.0.0.1:1,127.0.0.1:2", CollectionPlan("nodes")) as opened:
+        with pytest.raises(BackendUnavailableError, match="cannot be reached"):
+            await opened.count()

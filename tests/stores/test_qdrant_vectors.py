@@ -218,8 +218,8 @@ async def test_results_are_scored_by_full_vectors(stub: Running, plan: Collectio
 async def test_a_new_collection_is_made_as_planned(
     stub: Running, kind: Any, inside: str | None, plan: CollectionPlan
 ) -> None:
-    planned = CollectionPlan(plan.name, quantization=kind, shards=3, replicas=2)
-    async with open_qdrant(stub.url, planned) as vectors:
+    planned = CollectionPlan(plan.name, quantization=kind, shards=3)
+    async with open_qdrant(stub.url, planned, replicas=2) as vectors:
         await vectors.prepare(MODEL)
     asked = stub.server.made[plan.name]
     assert (asked.shard_number, asked.replication_factor) == (3, 2)

@@ -162,7 +162,7 @@ class StoreSettings(values.Section):
     )
     qdrant_url: values.HttpUrl | None = setting(
         values.once("vectors", "qdrant", "http://localhost:6333"),
-        "Qdrant's address; http://localhost:6333 once Qdrant is chosen.",
+        "Qdrant's address, or those of a cluster's nodes (http://one:6333,two:6333); http://localhost:6333 by default.",
         repr=False,
     )
     qdrant_api_key: values.Secret | None = setting(None, "Key for Qdrant.")
@@ -172,11 +172,11 @@ class StoreSettings(values.Section):
     qdrant_quantization: Literal["none", "scalar", "binary"] = setting(
         "none", "Quantization of a new Qdrant collection's vectors in memory."
     )
-    qdrant_shards: int | None = setting(None, "Shards of a new Qdrant collection; default: the server's.", ge=1)
+    qdrant_shards: int | None = setting(None, "Shards of the new collection of vectors; default: the server's.", ge=1)
     qdrant_replicas: int | None = setting(
-        None, "Replicas of each shard of a new Qdrant collection; default: the server's.", ge=1
+        None, "Replicas of each shard of a new Qdrant collection, of any kind; default: the server's.", ge=1
     )
-    qdrant_read_consistency: Literal["one", "majority", "quorum", "all"] = setting(
+    qdrant_read_consistency: values.Consistency = setting(
         "one", "How many replicas of a shard a read queries; one is the fastest, and may be stale."
     )
     chroma_url: values.HttpUrl | None = setting(

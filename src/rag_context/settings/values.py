@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import pydantic
@@ -35,9 +35,16 @@ MongoUri = Annotated[
 ]
 
 
+def hosts_of(address: str) -> list[str]:
+    """An address that may name several hosts, with commas between them, as an address for each."""
+    parts = urlsplit(address)
+    login, at, hosts = parts.netloc.rpartition("@")
+    return [parts._replace(netloc=f"{login}{at}{host}").geturl() for host in hosts.split(",")]
+
+
 def _has_hosts(address: str) -> str:
-    for host in urlsplit(address).netloc.rpartition("@")[2].split(","):
-        _ = urlsplit(f"//{host}").port  # raises ValueError
+    for each in hosts_of(address):
+        _ = urlsplit(each).port  # raises ValueError
     return address
 
 
@@ -59,6 +66,8 @@ Origin = Annotated[
     str, pydantic.StringConstraints(strip_whitespace=True, to_lower=True, pattern=r"^https?://[^\s/?#@*]+$")
 ]
 Origins = Annotated[tuple[Origin, ...], Expected("a list of origins such as https://app.example.com, without paths")]
+Consistency = Literal["one", "majority", "quorum", "all"]
+"""How many replicas of a shard a read compares, and which one counts where they differ."""
 Switch = Annotated[bool, Expected("true or false")]
 Bytes = Annotated[pydantic.ByteSize, Expected("a size in bytes above 0, or one like 2MiB")]
 

@@ -37,11 +37,21 @@ from rag_context.resilience.admission import Admissions
 from rag_context.resilience.dependency import Dependency
 from rag_context.settings import ConnectionSettings, EmbedderSettings, Settings
 from rag_context.settings.installation import install_command
-from rag_context.settings.values import Expected, HttpUrl, PostgresUrl, Secret, Section, UserPath, setting
+from rag_context.settings.values import (
+    Consistency,
+    Expected,
+    HttpUrl,
+    PostgresUrl,
+    Secret,
+    Section,
+    UserPath,
+    hosts_of,
+    setting,
+)
 from rag_context.stores.sqlite.embedded import FILE_NAME, stored_names
 from rag_context.stores.tokens import CAPABILITIES
 from rag_context.wiring.model_adapters import open_embedder
-from rag_context.wiring.stores import ONLY_HERE, local_notes, uses_servers
+from rag_context.wiring.stores import ONLY_HERE, local_notes, qdrant_options, uses_servers
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +62,7 @@ _WITH_PORT = re.compile(r":\d+$")
 
 
 def _address(url: str) -> str:
-    parts = urlsplit(url)
-    if not parts.hostname or parts.port == 0:
+    if any(not parts.hostname or parts.port == 0 for parts in map(urlsplit, hosts_of(url))):
         raise ValueError(url)
     return url
 
@@ -73,12 +82,14 @@ class EmbeddedConfiguration(Section):
 class QdrantConfiguration(Section):
     """Collections on a Qdrant server."""
 
-    url: Address = setting("http://localhost:6333", "Qdrant's address.", repr=False)
+    url: Address = setting("http://localhost:6333", "Its address, or its nodes: http://one:6333,two:6333.", repr=False)
     api_key: Secret | None = setting(None, "Key for Qdrant.")
     prefix: Prefix = setting("rag-context", "What the names of our collections begin with in Qdrant.")
     transport: Literal["http", "grpc"] = setting("http", "How Qdrant is spoken to; grpc uses grpc_port.")
     grpc_port: int = setting(6334, "Qdrant's port for gRPC.", ge=1, le=65535)
     timeout_s: float = setting(30.0, "Longest wait for one answer.", gt=0, le=3600)
+    replicas: int | None = setting(None, "Replicas of each shard of a new collection; default: the server's.", ge=1)
+    read_consistency: Consistency = setting("one", "How many replicas of a shard a read queries.")
 
 
 class PostgresConfiguration(Section):
@@ -115,9 +126,10 @@ class ChromaConfiguration(Section):
 
 
 def _qdrant_addresses(options: QdrantConfiguration) -> list[str]:
-    parts = urlsplit(options.url)
-    addresses = [options.url if parts.port else f"{parts.scheme}://{parts.netloc}:{QDRANT_PORT}"]
-    return [*addresses, f"{parts.hostname}:{options.grpc_port}"] if options.transport == "grpc" else addresses
+    nodes = [urlsplit(url) for url in hosts_of(options.url)]
+    addresses = [node.geturl() if node.port else f"{node.scheme}://{node.netloc}:{QDRANT_PORT}" for node in nodes]
+    ports = [f"{node.hostname}:{options.grpc_port}" for node in nodes if options.transport == "grpc"]
+    return [*addresses, *ports]
 
 
 def _postgres_addresses(options: PostgresConfiguration) -> list[str]:
@@ -195,6 +207,8 @@ async def _open_qdrant(memory: str, options: QdrantConfiguration) -> AsyncIterat
         transport=options.transport,
         grpc_port=options.grpc_port,
         timeout_s=options.timeout_s,
+        read_consistency=options.read_consistency,
+        replicas=options.replicas,
         hidden=[memory],
     ) as provider:
         yield provider
@@ -237,13 +251,7 @@ def _default(settings: Settings) -> ConnectionSettings:
             "statement_cache_size": stores.postgres_statement_cache_size,
         }
     elif stores.vectors == "qdrant":
-        options = {
-            "provider": "qdrant",
-            "url": stores.qdrant_url,
-            "api_key": stores.qdrant_api_key,
-            "transport": stores.qdrant_transport,
-            "grpc_port": stores.qdrant_grpc_port,
-        }
+        options = {"provider": "qdrant", "url": stores.qdrant_url, **qdrant_options(stores)}
     elif stores.vectors == "chroma" and stores.chroma_dir is None:
         options = {"provider": "chroma", "url": stores.chroma_url}
     return ConnectionSettings.model_validate(options)

@@ -11,6 +11,7 @@ import httpx2
 
 from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError
 from rag_context.settings import Settings, StoreSettings, mask_url
+from rag_context.settings.values import hosts_of
 
 TIMEOUT_S = 10.0
 OLDEST_POSTGRES, OLDEST_PGVECTOR = 16, (0, 8)
@@ -69,8 +70,9 @@ def _bounded(name: str, request: Request, url: str, stores: StoreSettings) -> Ca
 async def _qdrant(url: str, stores: StoreSettings) -> str:
     key = stores.qdrant_api_key.get_secret_value() if stores.qdrant_api_key is not None else None
     headers = {} if key is None else {"api-key": key}
-    version = await _get("Qdrant", url.rstrip("/") + "/", headers)
-    await _get("Qdrant", url.rstrip("/") + "/collections", headers)  # which needs the key, where the version does not
+    for node in hosts_of(url):
+        version = await _get("Qdrant", node.rstrip("/") + "/", headers)
+        await _get("Qdrant", node.rstrip("/") + "/collections", headers)  # which needs the key, not so the version
     from rag_context.stores.qdrant import CollectionPlan, open_qdrant  # noqa: PLC0415  (an extra)
 
     async with open_qdrant(url, CollectionPlan(stores.qdrant_collection), api_key=key) as vectors:

@@ -21,6 +21,7 @@ from rag_context.stores.sqlite import embedded
 
 if TYPE_CHECKING:
     from rag_context.stores.postgres import PostgresStore
+    from rag_context.stores.qdrant.qdrant_api import QdrantOptions
 
 LEAST_SHARE = 1.0 / 3.0
 """Share of a search's deadline; a call with a smaller time budget that times out does not count as a failure."""
@@ -241,6 +242,16 @@ def _two_stores(
     )
 
 
+def qdrant_options(stores: StoreSettings) -> "QdrantOptions":
+    return {
+        "api_key": stores.qdrant_api_key.get_secret_value() if stores.qdrant_api_key else None,
+        "transport": stores.qdrant_transport,
+        "grpc_port": stores.qdrant_grpc_port,
+        "read_consistency": stores.qdrant_read_consistency,
+        "replicas": stores.qdrant_replicas,
+    }
+
+
 def _guarded(name: str, ping: Callable[[], Awaitable[str]], settings: Settings) -> Dependency:
     return Dependency(name, ping, min_budget_s=LEAST_SHARE * settings.search.deadline_ms / 1000.0)
 
@@ -285,19 +296,10 @@ async def _open_vectors(settings: Settings) -> AsyncIterator[OpenGeneration]:
             from rag_context.stores.qdrant import CollectionPlan, open_qdrant  # noqa: PLC0415  (an extra)
 
             plan = CollectionPlan(
-                backends.qdrant_collection,
-                quantization=backends.qdrant_quantization,
-                shards=backends.qdrant_shards,
-                replicas=backends.qdrant_replicas,
+                backends.qdrant_collection, quantization=backends.qdrant_quantization, shards=backends.qdrant_shards
             )
-            async with open_qdrant(
-                _required(backends.qdrant_url, "stores.qdrant_url"),
-                plan,
-                api_key=backends.qdrant_api_key.get_secret_value() if backends.qdrant_api_key else None,
-                transport=backends.qdrant_transport,
-                grpc_port=backends.qdrant_grpc_port,
-                consistency=backends.qdrant_read_consistency,
-            ) as qdrant:
+            url = _required(backends.qdrant_url, "stores.qdrant_url")
+            async with open_qdrant(url, plan, **qdrant_options(backends)) as qdrant:
                 yield lambda generation: qdrant.sibling(name.format(generation)) if generation else qdrant
         case "chroma":
             await asyncio.to_thread(import_module, "rag_context.stores.chroma")

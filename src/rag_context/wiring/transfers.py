@@ -34,7 +34,7 @@ from rag_context.transfer.archives import BackupReceipt, read_archive, write_arc
 from rag_context.transfer.mover import Index, Mover
 from rag_context.wiring.collection_providers import open_connections, provider_registry
 from rag_context.wiring.opening import open_audit
-from rag_context.wiring.stores import Stores, open_stores
+from rag_context.wiring.stores import Stores, open_stores, qdrant_options
 
 COLLECTION = "p4nth30n_context"
 """The collection of passages that is read where none is named: that of the programs whose form is taken over."""
@@ -102,16 +102,7 @@ async def _points(settings: Settings, url: str, collection: str, stack: AsyncExi
     await _imported("rag_context.stores.qdrant", "qdrant_client", "qdrant")
     from rag_context.stores.qdrant.qdrant_vectors import open_other_points  # noqa: PLC0415  (an extra)
 
-    stores = settings.stores
-    return await stack.enter_async_context(
-        open_other_points(
-            url,
-            collection,
-            api_key=stores.qdrant_api_key.get_secret_value() if stores.qdrant_api_key else None,
-            transport=stores.qdrant_transport,
-            grpc_port=stores.qdrant_grpc_port,
-        )
-    )
+    return await stack.enter_async_context(open_other_points(url, collection, **qdrant_options(settings.stores)))
 
 
 async def _chroma(place: str, collection: str, stack: AsyncExitStack) -> AdoptionOrigin:

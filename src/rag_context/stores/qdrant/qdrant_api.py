@@ -1,35 +1,33 @@
-"""The calls of Qdrant: a client that opens without a server, bound to one collection."""
+"""The calls of Qdrant: clients of its nodes that open without a server, bound to one collection."""
 
 import asyncio
+import logging
 import math
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypeAlias, TypedDict, TypeVar, Unpack
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
 from qdrant_client import AsyncQdrantClient, models
 
+from rag_context import errors
 from rag_context.domain.documents import slices
 from rag_context.domain.vectors import Vector
-from rag_context.errors import BackendDataError, BackendRejectedError, BackendTimeoutError, ConfigurationError
+from rag_context.settings.values import Consistency, hosts_of
 from rag_context.stores.qdrant.qdrant_errors import COMPONENT, FAULTS, NoCollectionError, backend_error
 
 Transport: TypeAlias = Literal["http", "grpc"]
 
-Consistency: TypeAlias = Literal["one", "majority", "quorum", "all"]
-"""How many replicas of a shard a read compares, and which one counts where they differ."""
-
 T = TypeVar("T")
 
-Payload: TypeAlias = bool | list[str]
-"""Whether points come with their payloads, or with which of its fields."""
-
-Vectors: TypeAlias = bool | list[str]
-"""The same of their vectors, by name."""
+Parts: TypeAlias = bool | list[str]
+"""Whether points come with their payloads or vectors, or with which fields and vectors."""
 
 PAGE = 1000
 """Points per call that come with little of their payloads."""
@@ -59,68 +57,100 @@ MOST_TIED = 4096
 _LONGEST_PAUSE_MS = 2000
 """Left to itself, gRPC would wait up to two minutes before it tries a dead server again."""
 
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One node of a cluster; and when it answered last, by `time.monotonic`."""
+
+    host: str
+    client: AsyncQdrantClient
+    answered: float = -math.inf
+
 
 @dataclass(frozen=True, slots=True)
 class QdrantConnection:
-    """A client bound to one collection. Every call ends in time, with an answer or an error of ours."""
+    """The nodes of a server, bound to one collection. Every call ends in time, with an answer or an error of ours.
 
-    client: AsyncQdrantClient
+    A call goes to the first node. One that cannot be reached or fails becomes the last, and the call goes to the next;
+    one that is silent becomes the last for the calls to come.
+    """
+
+    nodes: list[Node]
     collection: str
     timeout_s: float
-    consistency: models.ReadConsistency | None = None
+    consistency: models.ReadConsistency | None
     """The read consistency; None: any one replica answers."""
+    replicas: int | None
+    """Of each shard of a new collection; the server chooses where it is None."""
 
-    async def call(self, work: Awaitable[T]) -> T:
-        """Await one call of the client. Raises: NoCollectionError (the collection does not exist)."""
+    async def call(self, work: Callable[[AsyncQdrantClient], Awaitable[T]]) -> T:
+        """Await one call of a client. Raises: NoCollectionError (the collection does not exist)."""
+        *others, last = self.nodes
+        for node in others:
+            try:
+                return await self._call(node, work)
+            except errors.BackendTimeoutError:
+                raise
+            except errors.BackendUnavailableError as error:
+                logger.warning("qdrant: the node %s failed, another one is called: %s", node.host, error)
+        return await self._call(last, work)
+
+    async def _call(self, node: Node, work: Callable[[AsyncQdrantClient], Awaitable[T]]) -> T:
+        began = time.monotonic()
         try:
             async with asyncio.timeout(self.timeout_s):
-                return await work
+                result = await work(node.client)
+        except asyncio.CancelledError:
+            # A caller whose time is up: a node that has answered nothing since then may be paused.
+            self.nodes.sort(key=lambda other: other is node and node.answered < began)
+            raise
         except FAULTS as error:
-            raise backend_error(error, self.collection) from error
+            failure = backend_error(error, self.collection)
+            if isinstance(failure, errors.BackendUnavailableError):
+                self.nodes.sort(key=lambda other: other is node)
+            raise failure from error
+        node.answered = time.monotonic()
+        return result
 
-    async def update(self, work: Callable[[], Awaitable[models.UpdateResult]]) -> None:
+    async def update(self, work: Callable[[AsyncQdrantClient], Awaitable[models.UpdateResult]]) -> None:
         """Repeat an idempotent write until the server confirms that it was applied. Raises: BackendTimeoutError.
 
         A server that is busy answers before it is (`acknowledged`, `wait_timeout`): what was written may not be found
         yet, or not on all replicas. The same again waits for what came before it.
         """
         for _ in range(_TRIES):
-            if (await self.call(work())).status is models.UpdateStatus.COMPLETED:
+            if (await self.call(work)).status is models.UpdateStatus.COMPLETED:
                 return
-        raise BackendTimeoutError(COMPONENT, "Qdrant accepted a write and did not confirm it; it is repeated.")
+        raise errors.BackendTimeoutError(COMPONENT, "Qdrant accepted a write and did not confirm it; it is repeated.")
 
     def to(self, collection: str) -> "QdrantConnection":
         return replace(self, collection=collection)
 
     async def info(self) -> models.CollectionInfo:
-        return await self.call(self.client.get_collection(self.collection))
+        return await self.call(lambda client: client.get_collection(self.collection))
 
     async def create(
-        self,
-        vectors: models.VectorParams,
-        *,
-        shards: int | None = None,
-        replicas: int | None = None,
-        written_replicas: int | None = None,
-        quantization: models.QuantizationConfig | None = None,
+        self, vectors: models.VectorParams, shards: int | None = None, quantize: models.QuantizationConfig | None = None
     ) -> models.CollectionInfo | None:
-        """Create the collection; where another process was faster, returns the existing one instead.
-
-        The server chooses the numbers that are None; `written_replicas` must have a write before it is acknowledged.
-        """
+        """Create the collection; where another process was faster, returns the existing one instead."""
+        # More than half of three and more replicas must have a write; of two one, so that either may be down.
+        written = None if self.replicas is None else self.replicas // 2 + (self.replicas != 2)
         # Payloads are read for the few results of a search only: on disk they leave the memory to the vectors.
-        work = self.client.create_collection(
-            self.collection,
+        work = partial(
+            AsyncQdrantClient.create_collection,
+            collection_name=self.collection,
             vectors_config=vectors,
             shard_number=shards,
-            replication_factor=replicas,
-            write_consistency_factor=written_replicas,
+            replication_factor=self.replicas,
+            write_consistency_factor=written,
             on_disk_payload=True,
-            quantization_config=quantization,
+            quantization_config=quantize,
         )
         try:
             await self.call(work)
-        except BackendRejectedError as rejection:
+        except errors.BackendRejectedError as rejection:
             try:
                 return await self.info()
             except NoCollectionError:
@@ -128,42 +158,48 @@ class QdrantConnection:
         return None
 
     async def index(self, field: str, schema: models.PayloadSchemaParams) -> None:
-        create = partial(self.client.create_payload_index, self.collection, field, wait=True, ordering=ORDERING)
-        await self.update(partial(create, field_schema=schema))
+        await self.update(
+            lambda client: client.create_payload_index(self.collection, field, schema, wait=True, ordering=ORDERING)
+        )
 
     async def drop(self) -> None:
-        await self.call(self.client.delete_collection(self.collection))
+        await self.call(lambda client: client.delete_collection(self.collection))
 
     async def count(self, where: models.Filter | None = None) -> int:
-        return (await self.call(self.client.count(self.collection, count_filter=where, exact=True))).count
+        return (await self.call(lambda client: client.count(self.collection, where, exact=True))).count
 
     async def upsert(self, points: Sequence[models.PointStruct]) -> None:
-        await self.update(partial(self.client.upsert, self.collection, list(points), wait=True, ordering=ORDERING))
+        await self.update(lambda client: client.upsert(self.collection, [*points], wait=True, ordering=ORDERING))
 
     async def delete(self, selector: models.PointsSelector) -> None:
-        await self.update(partial(self.client.delete, self.collection, selector, wait=True, ordering=ORDERING))
+        await self.update(lambda client: client.delete(self.collection, selector, wait=True, ordering=ORDERING))
 
     async def retrieve(
-        self, ids: Sequence[models.ExtendedPointId], *, page: int, payload: Payload = True, vectors: Vectors = False
+        self, ids: Sequence[models.ExtendedPointId], *, page: int, payload: Parts = True, vectors: Parts = False
     ) -> list[models.Record]:
         """The points that exist of `ids`, which are distinct, `page` of them by a call. Raises: as `count`."""
         found: list[models.Record] = []
         for some in slices(ids, page):
-            found += await self.call(
-                self.client.retrieve(
-                    self.collection, some, with_payload=payload, with_vectors=vectors, consistency=self.consistency
-                )
+            work = partial(
+                AsyncQdrantClient.retrieve,
+                collection_name=self.collection,
+                ids=some,
+                with_payload=payload,
+                with_vectors=vectors,
+                consistency=self.consistency,
             )
+            found += await self.call(work)
         return found
 
     async def scroll(
-        self, where: models.Filter | None, payload: Payload, page: int = PAGE
+        self, where: models.Filter | None, payload: Parts, page: int = PAGE
     ) -> AsyncIterator[models.Record]:
         """All points that a filter lets through, without their vectors. Raises: as `count`."""
         offset: models.ExtendedPointId | None = None
         while True:
-            call = self.client.scroll(
-                self.collection,
+            work = partial(
+                AsyncQdrantClient.scroll,
+                collection_name=self.collection,
                 scroll_filter=where,
                 limit=page,
                 offset=offset,
@@ -171,7 +207,7 @@ class QdrantConnection:
                 with_vectors=False,
                 consistency=self.consistency,
             )
-            records, offset = await self.call(call)
+            records, offset = await self.call(work)
             for record in records:
                 yield record
             if offset is None:
@@ -184,13 +220,14 @@ class QdrantConnection:
         *,
         where: models.Filter | None = None,
         params: models.SearchParams | None = None,
-        payload: Payload = True,
-        vectors: Vectors = False,
+        payload: Parts = True,
+        vectors: Parts = False,
         using: str | None = None,
     ) -> list[models.ScoredPoint]:
         """The points nearest to a vector that pass a filter. Raises: as `count`."""
-        call = self.client.query_points(
-            self.collection,
+        work = partial(
+            AsyncQdrantClient.query_points,
+            collection_name=self.collection,
             query=vector.tolist(),
             using=using,
             query_filter=where,
@@ -200,40 +237,45 @@ class QdrantConnection:
             with_vectors=vectors,
             consistency=self.consistency,
         )
-        return (await self.call(call)).points
+        return (await self.call(work)).points
 
 
 class QdrantOptions(TypedDict, total=False):
-    """How a server is reached; the key, where it needs one, and which replicas a read compares."""
+    """How a server is reached; the key, where it needs one, which replicas a read compares, and how many are made."""
 
     api_key: str | None
     transport: Transport
     grpc_port: int
     timeout_s: float
-    consistency: Consistency
+    read_consistency: Consistency
+    replicas: int | None
 
 
 @asynccontextmanager
 async def connected(url: str, collection: str, **options: Unpack[QdrantOptions]) -> AsyncIterator[QdrantConnection]:
-    """A connection that is made with the first call; nothing is sent to the server here. Raises: ConfigurationError."""
+    """A connection to the nodes that `url` names, made with the first call. Raises: ConfigurationError."""
     if not collection or len(collection) > _LONGEST_NAME or collection in (".", "..") or _FORBIDDEN & set(collection):
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             f"Qdrant cannot have a collection named {collection!r}: choose another stores.qdrant_collection."
         )
     try:
-        timeout_s, consistency = options.get("timeout_s", TIMEOUT_S), options.get("consistency", "one")
-        read_consistency = None if consistency == "one" else models.ReadConsistencyType(consistency)
-        connection = QdrantConnection(_client(url, timeout_s, options), collection, timeout_s, read_consistency)
+        timeout_s, compared = options.get("timeout_s", TIMEOUT_S), options.get("read_consistency", "one")
+        consistency = None if compared == "one" else models.ReadConsistencyType(compared)
+        nodes = [Node(str(urlsplit(each).hostname), _client(each, timeout_s, options)) for each in hosts_of(url)]
+        connection = QdrantConnection(nodes, collection, timeout_s, consistency, options.get("replicas"))
     except ValueError:  # which repeats the address, and a password in it
         message = "stores.qdrant_url (a connection's url) is not an address that Qdrant can be reached at."
-        raise ConfigurationError(message) from None
+        raise errors.ConfigurationError(message) from None
     try:
         yield connection
     finally:
-        await connection.client.close()
+        for node in connection.nodes:
+            await node.client.close()
 
 
 def _client(url: str, timeout_s: float, options: QdrantOptions) -> AsyncQdrantClient:
+    if not urlsplit(url).hostname:
+        raise ValueError(url)
     api_key = options.get("api_key")
     return AsyncQdrantClient(
         url=url,
@@ -259,7 +301,7 @@ def _client(url: str, timeout_s: float, options: QdrantOptions) -> AsyncQdrantCl
 
 def vector_of(record: models.Record) -> Vector:
     if not isinstance(record.vector, list):
-        raise BackendDataError(COMPONENT, f"The point {str(record.id)!r} in Qdrant came without its vector.")
+        raise errors.BackendDataError(COMPONENT, f"The point {str(record.id)!r} in Qdrant came without its vector.")
     return np.asarray(record.vector, dtype=np.float32)
 
 

@@ -81,12 +81,10 @@ class QdrantCollections:
         await self._registry.remove(name)
 
     async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
-        await self._registry.require(name)
         await self._registry.replace(name, metadata)
         return await self._counted(await self._registry.require(name))
 
     async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
-        await self._registry.require(name)
         await self._registry.merge(name, metadata)
         return await self._counted(await self._registry.require(name))
 

@@ -173,7 +173,7 @@ class QdrantVectors(VectorCollection):
 
     async def _version_warning(self) -> str:
         try:
-            server = (await self._connection.call(self._connection.client.info())).version
+            server = (await self._connection.call(lambda client: client.info())).version
         except BackendError:
             return ""  # the server has just answered; a proxy may block this request
         client = version("qdrant-client")
@@ -189,14 +189,12 @@ class QdrantVectors(VectorCollection):
             raise BackendDataError(COMPONENT, self.mismatch(vector.shape[0]))
 
     async def _store(self, points: Sequence[models.PointStruct], dimension: int) -> None:
-        try:
-            # No call while the cached dimension is the same.
-            if not await self.fits(dimension):
-                await self.make(dimension)
-            await self._upsert(points)
-        except NoCollectionError:
-            await self.make(dimension)
-            await self._upsert(points)
+        with suppress(NoCollectionError):
+            if await self.fits(dimension):  # no call while the cached dimension is the same
+                await self._upsert(points)
+                return
+        await self.make(dimension)
+        await self._upsert(points)
 
     async def _upsert(self, points: Sequence[models.PointStruct]) -> None:
         for batch in slices(points, _BATCH):

@@ -14,12 +14,11 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID, uuid4, uuid5
 
 import numpy as np
-from qdrant_client import AsyncQdrantClient, models
+from qdrant_client import models
 
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Json, slices
@@ -91,7 +90,6 @@ class CollectionRegistry:
 
     def __init__(self, connection: QdrantConnection, prefix: str) -> None:
         self._connection = connection
-        self._client: AsyncQdrantClient = connection.client
         self._name = connection.collection
         self._prefix = prefix
 
@@ -161,16 +159,15 @@ class CollectionRegistry:
         return sorted(name for name in await self._names() if name != self._name and not _OF_OURS.fullmatch(name))
 
     async def _names(self) -> list[str]:
-        found = await self._connection.call(self._client.get_collections())
+        found = await self._connection.call(lambda client: client.get_collections())
         return [each.name for each in found.collections]
 
     async def _change(self, name: str, payload: dict[str, Any], key: str | None) -> None:
         points: list[models.ExtendedPointId] = [point_id(name)]
-        call = partial(
-            self._client.set_payload, self._name, payload, points=points, key=key, wait=True, ordering=ORDERING
-        )
         try:
-            await self._connection.update(call)
+            await self._connection.update(
+                lambda client: client.set_payload(self._name, payload, points, key, wait=True, ordering=ORDERING)
+            )
         except (NoCollectionError, NoPointError) as error:
             raise engines.unknown_collection(name) from error
 

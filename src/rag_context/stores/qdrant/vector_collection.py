@@ -29,7 +29,6 @@ class CollectionPlan:
     name: str
     quantization: Quantization = "none"
     shards: int | None = None
-    replicas: int | None = None
 
 
 class VectorCollection:
@@ -149,16 +148,9 @@ class VectorCollection:
         await self._connection.create(
             models.VectorParams(size=dimension, distance=models.Distance.COSINE, on_disk=plan.quantization != "none"),
             shards=plan.shards,
-            replicas=plan.replicas,
-            written_replicas=_majority(plan.replicas),
-            quantization=_quantization(plan.quantization),
+            quantize=_quantization(plan.quantization),
         )
         return await self.refresh()
-
-
-def _majority(replicas: int | None) -> int | None:
-    """How many replicas must have a write: more than half of three and more; of two one, so that either may be down."""
-    return None if replicas is None else max(replicas // 2 + 1 if replicas > 2 else 1, 1)
 
 
 def _has_our_indexes(info: models.CollectionInfo) -> bool:
