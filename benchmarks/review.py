@@ -21,8 +21,8 @@ from tests.servers.postgres import FAST, postgres_process, url_of
 from benchmarks.corpus import Writer, unit_vectors
 from benchmarks.figures import Figure, as_markdown
 from benchmarks.hundred_thousand import DIMENSION
+from rag_context.api.changes import ReviewRequest, ReviewResponse
 from rag_context.api.handlers import CallContext
-from rag_context.api.review import ReviewRequest, ReviewResponse
 from rag_context.domain.documents import Chunk, Document, DocumentInput, Origin, Span, content_hash, document_id
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Matrix

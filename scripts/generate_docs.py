@@ -17,8 +17,7 @@ import yaml
 from pydantic import BaseModel
 
 from rag_context.agents.clients import CLIENTS, Client, RulesForm, Scope, Tier
-from rag_context.agents.entries import RULES_MAX_CHARS, Launch, server_piece
-from rag_context.agents.machine import Machine
+from rag_context.agents.entries import RULES_MAX_CHARS, Launch, Machine, server_piece
 from rag_context.api.operations.routes import OPERATIONS
 from rag_context.api.wire import Vocabulary, WireResponse, json_schema
 from rag_context.cli.command_line import EXIT_CODES, loaded

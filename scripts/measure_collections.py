@@ -3,7 +3,7 @@
     python scripts/measure_collections.py [PASSAGES SEARCHES]
 
 `none` leaves the collector alone, `frozen` calls gc.freeze() once when the server is started, `pauses` is what
-`rag_context.cli.interpreter.tune_interpreter` does. Each way serves an index that is there already, and one that
+`rag_context.cli.command_line.tune_interpreter` does. Each way serves an index that is there already, and one that
 grows while it serves.
 docs/design/dependencies.md has the outcome. Times depend on what else the machine does; the number of objects does not.
 """
@@ -33,7 +33,7 @@ OLDEST = 2
 
 def serve(way: str, data_dir: Path, out: Path) -> None:
     """Be the server, and write down every full collection at the end."""
-    from rag_context.cli import interpreter, main, serving  # noqa: PLC0415  (in the process that serves)
+    from rag_context.cli import command_line, main, serving  # noqa: PLC0415  (in the process that serves)
 
     seen: list[tuple[float, float]] = []
     began = 0.0
@@ -46,9 +46,9 @@ def serve(way: str, data_dir: Path, out: Path) -> None:
             seen.append((time.time(), (time.perf_counter() - began) * 1000.0))
 
     def keep_short() -> None:
-        sys.setswitchinterval(interpreter.SWITCH_S)
+        sys.setswitchinterval(command_line.SWITCH_S)
         if way == "pauses":
-            gc.callbacks.append(interpreter.FreezeSurvivors())
+            gc.callbacks.append(command_line.FreezeSurvivors())
 
     serve_until_stopped = serving.serve_here
 
@@ -57,7 +57,7 @@ def serve(way: str, data_dir: Path, out: Path) -> None:
         gc.freeze()
         await serve_until_stopped(*arguments)
 
-    interpreter.tune_interpreter = keep_short
+    command_line.tune_interpreter = keep_short
     if way == "frozen":
         serving.serve_here = frozen  # type: ignore[assignment]
     gc.callbacks.append(hear)

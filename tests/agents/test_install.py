@@ -11,10 +11,18 @@ from typing import Any
 import pytest
 
 from rag_context.agents.clients import CLIENTS, Client, HookShape, Scope
-from rag_context.agents.entries import RULES, RULES_MAX_CHARS, Launch, files_of, hook_entries, hook_words, shell_line
+from rag_context.agents.entries import (
+    RULES,
+    RULES_MAX_CHARS,
+    Launch,
+    Machine,
+    files_of,
+    hook_entries,
+    hook_words,
+    shell_line,
+)
 from rag_context.agents.installing import Installer, State
 from rag_context.agents.json_text import parse
-from rag_context.agents.machine import Machine
 from rag_context.agents.pieces import HOOK_PROGRAM
 from rag_context.agents.wires import WireError, hooks_of, try_hook
 from rag_context.errors import ConfigurationError, InvalidInputError

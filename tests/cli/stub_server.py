@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from rag_context.client.address import CHALLENGE, Announcement, proof_of
-from rag_context.server.announcement import announce, withdraw
+from rag_context.server.running import announce, withdraw
 
 INSTANCE = "stand-in"
 SECRET = "of the file"

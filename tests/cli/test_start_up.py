@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from rag_context.cli.command_line import app, loaded
-from rag_context.cli.interpreter import FreezeSurvivors
+from rag_context.cli.command_line import FreezeSurvivors, app, loaded
 
 from .run_command import Commands
 from .stub_server import Script, stub_server

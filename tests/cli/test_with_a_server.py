@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from rag_context.client.address import Announcement, read_announcement
-from rag_context.server.announcement import announce
+from rag_context.server.running import announce
 
 from .run_command import Commands, Served, ended, serving
 from .stub_server import INSTANCE, Script, stub_server

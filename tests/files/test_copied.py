@@ -7,7 +7,7 @@ import pytest
 from rag_context.files.formats.converter import format_of
 from rag_context.files.formats.exchange import ConversionError, Extracted, Format
 from rag_context.files.formats.worker import extract
-from rag_context.files.histories.times import written_time
+from rag_context.files.histories.conversation import written_time
 from rag_context.resilience.confinement import ProcessLimits
 from tests.files.test_formats import spoken
 

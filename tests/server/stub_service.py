@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import cast
 
 from rag_context.api import changes
-from rag_context.api import review as reviews
 from rag_context.api.handlers import CallContext, Handler, handlers_of, performs
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
 from rag_context.api.maintenance import (
@@ -302,20 +301,20 @@ class StubService:
         )
 
     @performs(memory.REVIEW)
-    async def review(self, request: reviews.ReviewRequest) -> reviews.ReviewResponse:
+    async def review(self, request: changes.ReviewRequest) -> changes.ReviewResponse:
         await self._behave()
         at = datetime(2026, 1, 31, tzinfo=UTC)
-        document = reviews.SuggestedDocument(
+        document = changes.SuggestedDocument(
             document_id="d", title="", source="a.md", occurred_at=at, origin="agent", excerpt="Three times."
         )
-        call = reviews.SuggestedCall(action="forget", tool=memory.FORGET.name, arguments={"documentId": "d"})
-        suggestion = reviews.Suggestion(kind="neverFound", detail="Unused", documents=[document], calls=[call])
-        return reviews.ReviewResponse(suggestions=[suggestion], examined=request.limit)
+        call = changes.SuggestedCall(action="forget", tool=memory.FORGET.name, arguments={"documentId": "d"})
+        suggestion = changes.Suggestion(kind="neverFound", detail="Unused", documents=[document], calls=[call])
+        return changes.ReviewResponse(suggestions=[suggestion], examined=request.limit)
 
     @performs(memory.DECIDE)
-    async def decide(self, request: reviews.DecideRequest) -> reviews.DecideResponse:
+    async def decide(self, request: changes.DecideRequest) -> changes.DecideResponse:
         await self._behave()
-        return reviews.DecideResponse(id=1, operation="keep")
+        return changes.DecideResponse(id=1, operation="keep")
 
     @performs(memory.INJECTIONS)
     async def injections(self, request: InjectionsRequest) -> InjectionsResponse:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from rag_context.agents.hook import PLAIN, cwd_of, is_subagent
-from rag_context.files.histories.client_records import CONTEXT, INJECTED, Marks
+from rag_context.files.histories.client_records import INJECTED, LeftOut, Marks
 
 _INJECTED = Marks(
     {
         **INJECTED,
         **dict.fromkeys(
             ("hook_context", "session_context", "user-prompt-submit-hook", "session-start-hook", "environment_context"),
-            CONTEXT,
+            LeftOut.CONTEXT,
         ),
     }
 )

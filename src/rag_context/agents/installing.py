@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from rag_context.agents.clients import CLIENTS, Client, PluginMark, Scope
-from rag_context.agents.entries import Launch, files_of
+from rag_context.agents.entries import Launch, Machine, files_of
 from rag_context.agents.json_text import find, parse
-from rag_context.agents.machine import Machine
 from rag_context.agents.pieces import Piece
 from rag_context.errors import ConfigurationError, InvalidInputError
 from rag_context.whole_files import write_whole

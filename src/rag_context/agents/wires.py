@@ -15,10 +15,9 @@ from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Final, TypeVar
 
 from rag_context.agents.clients import Client, HookShape, Scope
-from rag_context.agents.entries import UNFAILING
+from rag_context.agents.entries import UNFAILING, Machine
 from rag_context.agents.hook import FOLDER, RAN, TRIAL
 from rag_context.agents.json_text import parse
-from rag_context.agents.machine import Machine
 from rag_context.agents.pieces import HOOK_PROGRAM, hooks_in, server_in
 
 T = TypeVar("T")

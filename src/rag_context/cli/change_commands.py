@@ -7,10 +7,9 @@ from typing import Annotated, Any
 import click
 import typer
 
-from rag_context.api.changes import ForgetResponse, LogResponse
+from rag_context.api.changes import ForgetResponse, LogResponse, ReviewResponse, Suggestion
 from rag_context.api.maintenance import InjectedPassage, InjectionsResponse
 from rag_context.api.operations import Operation, memory
-from rag_context.api.review import ReviewResponse, Suggestion
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, ago, counted, one_line
 from rag_context.cli.memory_commands import answer, print_readable, run, run_confirmed

@@ -13,9 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from rag_context.agents.clients import CLIENTS, Client, Scope
-from rag_context.agents.entries import Launch, address, server_piece
+from rag_context.agents.entries import Launch, Machine, address, server_piece
 from rag_context.agents.installing import FileChange, Installer, State, client_named
-from rag_context.agents.machine import Machine
 from rag_context.agents.pieces import HOOK_PROGRAM
 from rag_context.agents.workspace import workspace
 from rag_context.api.toolsets import MEMORY_TOOLS, Toolset, names_of, toolsets_named

@@ -24,10 +24,9 @@ from rag_context.cli.local_connection import MODEL_WAIT_S, InProcess
 from rag_context.cli.summary import FirstFiles, Summary
 from rag_context.domain.journal import acting
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.files import boundary
 from rag_context.files.file_reading import Labels
 from rag_context.files.folder_sync import Gone
-from rag_context.files.walk import roots
+from rag_context.files.walk import check_reach, folders_of_work, roots
 from rag_context.memory.accesses import recorded_by
 from rag_context.memory.service import Service
 from rag_context.server.mcp.protocol import Memory
@@ -151,10 +150,10 @@ class FileIntake:
         try:
             folders = [Path(root).resolve() for root in client_roots or ()]
             if client_roots is None:
-                folders = boundary.workspace(self.started_in, Path.home())
+                folders = folders_of_work(self.started_in, Path.home())
             folders += [Path(root).expanduser().resolve() for root in self.settings.indexing.roots]
             path = (self.started_in / Path(given).expanduser()).resolve()
-            boundary.check_reach(path, folders)
+            check_reach(path, folders)
             if path.exists():
                 return path
             sentence = f"There is no file or folder at {path.as_posix()}"

@@ -21,9 +21,8 @@ from rag_context.client.address import Announcement, is_every_address, server_ur
 from rag_context.domain.callers import Bounds
 from rag_context.errors import ConfigurationError
 from rag_context.logs import configure_logging
-from rag_context.server.announcement import announced
 from rag_context.server.options import HashedKey, ServerOptions, TrustedIssuer, hash_key
-from rag_context.server.running import bind, bound_address
+from rag_context.server.running import announced, bind, bound_address
 from rag_context.server.running import run as run_loop
 from rag_context.server.supervisor import ServerWorkerFailedError, WorkerSlot, supervising
 from rag_context.settings import EmbedderSettings, Settings

@@ -16,9 +16,8 @@ from typing import Any
 from rag_context.agents.answering import HookAnswers
 from rag_context.agents.histories import FOLLOWED_AFTER_S, HistorySync, choice_of, open_histories
 from rag_context.api.index import FileReceipt, HistoryReceipt
-from rag_context.cli.command_line import ExitCode, exit_code
+from rag_context.cli.command_line import ExitCode, exit_code, tune_interpreter
 from rag_context.cli.index_files import open_sync
-from rag_context.cli.interpreter import tune_interpreter
 from rag_context.cli.local_connection import InProcess
 from rag_context.cli.serve import Start
 from rag_context.errors import RagContextError

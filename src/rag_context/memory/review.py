@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 
-from rag_context.api import review as api
+from rag_context.api import changes as api
 from rag_context.api.handlers import CallContext, performs
 from rag_context.api.operations import memory
 from rag_context.api.stored_documents import read_cursor, write_cursor

@@ -36,7 +36,7 @@ from rag_context.memory import bounded, mappers
 from rag_context.memory.background_maintenance import BackgroundMaintenance
 from rag_context.memory.bound_embedder import BoundEmbedder
 from rag_context.memory.changing import UNSUPPORTED, Changes
-from rag_context.memory.document_queries import DocumentQueries, SimilarDocuments, ids_to_delete, remove
+from rag_context.memory.document_queries import DocumentQueries, SearchFetch, SimilarDocuments, ids_to_delete, remove
 from rag_context.memory.facets import filter_hint
 from rag_context.memory.health import ROLES, IndexingProgress, health_response, lost_vectors
 from rag_context.memory.hook_service import HookDependencies, hook_answers
@@ -44,7 +44,6 @@ from rag_context.memory.index_maintenance import Reindexing
 from rag_context.memory.meters import Meters, Readings
 from rag_context.memory.rebuilding import Rebuilding
 from rag_context.memory.review import Review
-from rag_context.memory.search_fetch import SearchFetch
 from rag_context.memory.single_writes import SingleWrites
 from rag_context.memory.telemetry import TIME_RANGES, Recorder, Telemetry, describe, describe_indexing
 from rag_context.ports.models import CONFIRMED, Tokenizer

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from rag_context.api import changes, maintenance, review, stored_documents
+from rag_context.api import changes, maintenance, stored_documents
 from rag_context.api.index import IndexFilesRequest, IndexFilesResponse, IndexRequest, IndexResponse
 from rag_context.api.maintenance import InjectionsRequest, InjectionsResponse
 from rag_context.api.operations import Access, Operation, Reach, search
@@ -139,8 +139,8 @@ REVIEW = _maintaining(
         "references that are stale, what was never found in a year, what expires soon. Each has the calls that decide. "
         "Nothing happens by itself: let the user decide."
     ),
-    request=review.ReviewRequest,
-    response=review.ReviewResponse,
+    request=changes.ReviewRequest,
+    response=changes.ReviewResponse,
     command="review",
     example={"limit": 5},
 )
@@ -149,8 +149,8 @@ DECIDE = _repairing(
     name="rag_context_decide",
     title="Decide about a suggestion",
     description="Take the user's decision about a suggestion of rag_context_review: merge, keep or pin.",
-    request=review.DecideRequest,
-    response=review.DecideResponse,
+    request=changes.DecideRequest,
+    response=changes.DecideResponse,
     may_conflict=True,
     names_one=True,
     idempotent=False,

@@ -9,40 +9,49 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain
 from types import MappingProxyType
 
-from rag_context.files.formats.exchange import SUBAGENT as SUBAGENT_DRIVER
+from rag_context.files.formats.exchange import SUBAGENT as BY_AGENT
 from rag_context.files.formats.exchange import Format, Ways
 from rag_context.files.formats.json_stream import Fields, beginning, fields, lines, whole_elements, word
 from rag_context.files.histories.conversation import Conversation, Message, joined, text_of, timestamp
 
-TOOL_CALL = "tool-call"
-TOOL_OUTPUT = "tool-output"
-REASONING = "reasoning-block"
-SYSTEM = "system-message"
-SUMMARY = "compaction-summary"
-COMMAND = "command-echo"
-CONTEXT = "injected-context"
-SUBAGENT = "subagent-message"
-NOTICE = "client-notice"
-PRIVATE = "private-span"
-REPETITION = "repetition"
-RECORD = "other-record"
-"""Kinds of text that are left out; receipts count them by these names."""
+
+class LeftOut(StrEnum):
+    """Kinds of text that are left out; receipts count them by these names."""
+
+    TOOL_CALL = "tool-call"
+    TOOL_OUTPUT = "tool-output"
+    REASONING = "reasoning-block"
+    SYSTEM = "system-message"
+    SUMMARY = "compaction-summary"
+    COMMAND = "command-echo"
+    CONTEXT = "injected-context"
+    SUBAGENT = "subagent-message"
+    NOTICE = "client-notice"
+    PRIVATE = "private-span"
+    REPETITION = "repetition"
+    RECORD = "other-record"
+    ATTACHMENT = "attachment"
+
 
 _ROLES = {
-    **dict.fromkeys(("system", "developer"), SYSTEM),
-    **dict.fromkeys(("tool", "tool_result", "function"), TOOL_OUTPUT),
-    "thinking": REASONING,
+    **dict.fromkeys(("system", "developer"), LeftOut.SYSTEM),
+    **dict.fromkeys(("tool", "tool_result", "function"), LeftOut.TOOL_OUTPUT),
+    "thinking": LeftOut.REASONING,
 }
 _MEMORIES = (
     "rag-context", "claude-mem-context", "supermemory-context", "hindsight_memories", "deja-recall",
     "relevant-memories", "relevant_memories", "memory-context",
 )  # fmt: skip
-INJECTED = {**dict.fromkeys((*_MEMORIES, "system-reminder", "system_reminder"), CONTEXT), "private": PRIVATE}
+INJECTED = {
+    **dict.fromkeys((*_MEMORIES, "system-reminder", "system_reminder"), LeftOut.CONTEXT),
+    "private": LeftOut.PRIVATE,
+}
 """Tags of blocks that are left out whichever client wrote them. An index must not store its own answers."""
 
 USER, ASSISTANT = "User", "Assistant"
@@ -55,10 +64,10 @@ _HEAD_BYTES = 1 << 16
 """The other fields of an object are read from so many bytes before its messages."""
 
 _PARTS = {
-    **dict.fromkeys(("thinking", "redacted_thinking", "reasoning"), REASONING),
-    **dict.fromkeys(("tool_use", "server_tool_use", "toolRequest", "functionCall"), TOOL_CALL),
-    **dict.fromkeys(("tool_result", "web_search_tool_result", "toolResponse", "functionResponse"), TOOL_OUTPUT),
-    **dict.fromkeys(("image", "document", "input_image", "inlineData"), "attachment"),
+    **dict.fromkeys(("thinking", "redacted_thinking", "reasoning"), LeftOut.REASONING),
+    **dict.fromkeys(("tool_use", "server_tool_use", "toolRequest", "functionCall"), LeftOut.TOOL_CALL),
+    **dict.fromkeys(("tool_result", "web_search_tool_result", "toolResponse", "functionResponse"), LeftOut.TOOL_OUTPUT),
+    **dict.fromkeys(("image", "document", "input_image", "inlineData"), LeftOut.ATTACHMENT),
 }
 """Parts of a message that are no text: of this `type`, or with a field of this name."""
 
@@ -118,7 +127,7 @@ class Marks:
         if end < match.start():
             return False
         before = text[max(at, text.rfind("\n", at, match.start()) + 1) : match.start()]
-        return not before.strip() or self.blocks[match["name"]] == PRIVATE or not text[end : end + 1000].strip()
+        return not before.strip() or self.blocks[match["name"]] == LeftOut.PRIVATE or not text[end : end + 1000].strip()
 
 
 def inside(text: str, tags: Sequence[str]) -> str | None:
@@ -195,16 +204,16 @@ def parts(content: object) -> tuple[tuple[str, ...], Counter[str]]:
 
 def _kind(part: Fields) -> str:
     if part.get("thought") is True:
-        return REASONING
+        return LeftOut.REASONING
     found = _PARTS.get(word(part, "type")) or next((kind for name, kind in _PARTS.items() if name in part), "")
     # A part with a text is a text, whatever else it has; only reasoning has a text as well.
-    return "" if isinstance(part.get("text"), str) and found != REASONING else found
+    return "" if isinstance(part.get("text"), str) and found != LeftOut.REASONING else found
 
 
 def record_by(role: str, content: object, at: object, id_: str = "") -> Record:
     """A message of a role that most clients know."""
     if role not in _SPEAKERS:
-        return other(left_out_role(role) or RECORD)
+        return other(left_out_role(role) or LeftOut.RECORD)
     texts, left_out = parts(content)
     return Record(_SPEAKERS[role], texts, timestamp(at), id_, left_out)
 
@@ -213,7 +222,7 @@ def injecting(
     *contexts: str, prefaces: Sequence[Preface] = (), blocks: Mapping[str, str] = MappingProxyType({})
 ) -> Marks:
     """The marks of a client that injects what most do, and these: names of tags around contexts, and other blocks."""
-    return Marks({**INJECTED, **blocks, **dict.fromkeys(contexts, CONTEXT)}, prefaces)
+    return Marks({**INJECTED, **blocks, **dict.fromkeys(contexts, LeftOut.CONTEXT)}, prefaces)
 
 
 _UNMARKED, _USUAL = Marks(), injecting()
@@ -265,11 +274,11 @@ def read(client: Client, data: bytes, name: str, ways: Ways) -> Conversation:
         folder = folder or word(header, *_FOLDERS) or word(fields(header.get("context")), *_FOLDERS)
         remote = remote or word(fields(client.header(written).get("git")), "repository_url")
         driver = driver or client.driver(written)
-        if driver == SUBAGENT_DRIVER and driver in (ways.drivers or ()):
+        if driver == BY_AGENT and driver in (ways.drivers or ()):
             written = {key: value for key, value in written.items() if key not in ("isSidechain", "kind")}
         for record in client.record(written):
             if record.id and (record.id, record.texts) in seen:
-                left_out[REPETITION] += 1
+                left_out[LeftOut.REPETITION] += 1
                 continue
             seen.add((record.id, record.texts))
             left_out.update(record.left_out)
@@ -279,10 +288,10 @@ def read(client: Client, data: bytes, name: str, ways: Ways) -> Conversation:
                 messages.append(Message(record.speaker, text, record.at))
                 keys.append(_key(record, text))
     repeated = frozenset(ways.repeated)
-    left_out[REPETITION] += len(repeated)
+    left_out[LeftOut.REPETITION] += len(repeated)
     # `+` drops counts of 0.
     return Conversation(
-        name if driver == SUBAGENT_DRIVER else session or name,
+        name if driver == BY_AGENT else session or name,
         title,
         joined(message for number, message in enumerate(messages) if number not in repeated),
         left_out=+left_out,

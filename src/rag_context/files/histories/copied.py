@@ -12,9 +12,8 @@ from itertools import pairwise
 from pathlib import PurePath
 
 from rag_context.domain.provenance import role_name
-from rag_context.files.histories.client_records import NOTICE, left_out_role
-from rag_context.files.histories.conversation import Conversation, Message
-from rag_context.files.histories.times import Clock, Dates, numbers_of, written_time
+from rag_context.files.histories.client_records import LeftOut, left_out_role
+from rag_context.files.histories.conversation import Clock, Conversation, Dates, Message, numbers_of, written_time
 
 SUFFIXES = frozenset(("", ".txt", ".text", ".md", ".markdown", ".log", ".chat"))
 
@@ -102,7 +101,7 @@ def copied(data: bytes, name: str) -> Conversation:
     following = dict(pairwise(edges))
     dates = Dates(numbers for match in starts if (numbers := numbers_of(match.groupdict().get("date"))) is not None)
     day = written_time(text[: starts[0].start()].strip())
-    left_out: Counter[str] = Counter({NOTICE: len(notices) - len(starts) if notices else 0})
+    left_out: Counter[str] = Counter({LeftOut.NOTICE: len(notices) - len(starts) if notices else 0})
     messages = []
     for match in starts:
         said = _MEDIA.sub("", _ENDS.sub("", text[match.end() : following[match.start()]].rstrip())).strip()

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from rag_context.domain.provenance import role_name
 from rag_context.files.formats.json_stream import BrokenOffError, Fields, fields, lines, objects, whole_elements, word
-from rag_context.files.histories.client_records import CONTEXT, REASONING, RECORD, TOOL_CALL, TOOL_OUTPUT, left_out_role
+from rag_context.files.histories.client_records import LeftOut, left_out_role
 from rag_context.files.histories.conversation import (
     Conversation,
     Message,
@@ -21,7 +21,11 @@ from rag_context.files.histories.conversation import (
 )
 
 _SHOWN_CONTENT = ("text", "multimodal_text", "code")
-_CONTENT = {"thoughts": REASONING, "reasoning_recap": REASONING, "user_editable_context": CONTEXT}
+_CONTENT = {
+    "thoughts": LeftOut.REASONING,
+    "reasoning_recap": LeftOut.REASONING,
+    "user_editable_context": LeftOut.CONTEXT,
+}
 
 
 def chatgpt(data: bytes) -> Iterator[Conversation]:
@@ -64,9 +68,9 @@ def _chatgpt_message(message: Fields) -> Message | str:
     if role not in ("user", "assistant"):
         return left_out_role(role) if role else ""
     if hidden or content.get("content_type") not in _SHOWN_CONTENT:
-        return _CONTENT.get(word(content, "content_type"), RECORD)
+        return _CONTENT.get(word(content, "content_type"), LeftOut.RECORD)
     if word(message, "recipient") not in ("", "all"):
-        return TOOL_CALL
+        return LeftOut.TOOL_CALL
     text = text_of(content.get("parts")) or text_of(content.get("text"))
     return Message(word(author, "name") or role_name(role), text, timestamp(message.get("create_time")))
 
@@ -160,7 +164,7 @@ def aider(data: bytes, name: str) -> Iterator[Conversation]:
         messages, outputs = _aider_messages(body)
         first = [Message(each.speaker, each.text, at) for each in messages[:1]]
         # Its command line may hold keys: it is a line of the tool's, as all that begins with `> `.
-        yield Conversation(id_, "", [*first, *messages[1:]], part=id_, left_out={TOOL_OUTPUT: outputs})
+        yield Conversation(id_, "", [*first, *messages[1:]], part=id_, left_out={LeftOut.TOOL_OUTPUT: outputs})
 
 
 _AIDER_START = re.compile(r"^# aider chat started at (?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[ \t]*$", re.MULTILINE)

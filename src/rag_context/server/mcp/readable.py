@@ -11,10 +11,16 @@ from datetime import datetime
 from typing import Any
 
 from rag_context.api import maintenance, stored_documents
-from rag_context.api.changes import ForgetResponse, HistoryResponse, LogResponse, UndoResponse
+from rag_context.api.changes import (
+    DecideResponse,
+    ForgetResponse,
+    HistoryResponse,
+    LogResponse,
+    ReviewResponse,
+    UndoResponse,
+)
 from rag_context.api.index import IndexFilesResponse, IndexResponse
 from rag_context.api.parsing import ErrorResponse
-from rag_context.api.review import DecideResponse, ReviewResponse
 from rag_context.api.search import SearchFailure, SearchResponse, SearchResult, StandingInstruction, level_name
 from rag_context.api.wire import CATEGORIES, Schema, WireResponse
 from rag_context.domain.quoted_text import LIKE_INSTRUCTION, without_tags
