@@ -12,7 +12,6 @@ from markdown_it.token import Token
 
 from rag_context.projects.assembly import (
     DOCUMENT_LEVEL,
-    Assembled,
     ContextEntry,
     ContextSection,
     Rendered,
@@ -23,7 +22,7 @@ from rag_context.projects.assembly import (
     distinct,
 )
 from rag_context.projects.excerpts import opening
-from rag_context.projects.records import LinkedDocument, PromotionLevel, RetrievedDocument
+from rag_context.projects.records import LinkedDocument, PromotionLevel, RagContext, RetrievedDocument
 from rag_context.testing.fakes import WordTokenizer
 
 COMMONMARK = MarkdownIt("commonmark")
@@ -72,7 +71,7 @@ def put_together(
     relevant: list[RetrievedDocument],
     links: list[LinkedDocument],
     max_tokens: int | None = None,
-) -> Assembled:
+) -> RagContext:
     documents: dict[ContextSection, Sequence[RetrievedDocument]] = {
         ContextSection.CRITICAL: critical,
         ContextSection.RELEVANT: relevant,
@@ -100,7 +99,7 @@ def test_a_context_has_three_sections_and_says_of_each_document_where_it_is_from
         [document("p.md", "Leaks.", title="Pool", relevance=0.834)],
         [linked("t.md", "p.md")],
     )
-    assert made.text == (
+    assert made.formatted_context == (
         "## Critical Context (Always Relevant)\n\n"
         "### Rule\n- **Path**: rules/a.md\n- **Type**: problem\n\n#### Rule\n\nNo tabs.\n\n---\n\n"
         "## Retrieved Context (By Relevance)\n\n"
@@ -108,20 +107,20 @@ def test_a_context_has_three_sections_and_says_of_each_document_where_it_is_from
         "## Related Context (Linked Documents)\n\n"
         "### Linked\n- **Path**: t.md\n- **Type**: tool\n- **Linked from**: p.md\n\nText.\n\n---\n"
     )
-    assert made.tokens == words(made.text)
+    assert made.tokens == words(made.formatted_context)
 
 
 def test_without_documents_there_is_no_context() -> None:
     made = put_together([], [], [])
-    assert (made.text, made.tokens, made.omitted) == ("", 0, ())
+    assert (made.formatted_context, made.tokens, made.omitted) == ("", 0, ())
 
 
 def test_a_document_that_does_not_fit_makes_room_for_one_that_does() -> None:
     large, small = document("large.md", "word " * 100), document("small.md", "word " * 5)
     made = put_together([], [large, small], [], max_tokens=40)
-    assert ([kept.path for kept in made.relevant], made.omitted) == (["small.md"], ("large.md",))
-    assert "## Retrieved Context" in made.text
-    assert words(made.text) == made.tokens <= 40
+    assert ([kept.path for kept in made.relevant_documents], made.omitted) == (["small.md"], ("large.md",))
+    assert "## Retrieved Context" in made.formatted_context
+    assert words(made.formatted_context) == made.tokens <= 40
 
 
 def test_a_budget_is_shared_out_and_what_small_documents_leave_goes_to_large_ones() -> None:
@@ -130,27 +129,27 @@ def test_a_budget_is_shared_out_and_what_small_documents_leave_goes_to_large_one
     made = put_together([document("rule.md", "word " * 4000)], [*large, *small], [linked("l.md", "large-0.md")], 4000)
     assert made.omitted == ()
     assert 3500 < made.tokens <= 4000
-    assert [each.path for each in made.relevant if not each.is_excerpt] == ["small-0.md", "small-1.md"]
-    assert not made.linked[0].is_excerpt
-    parts = {part.partition("\n")[0]: words(part) for part in made.text.split("**Path**: ")[1:]}
+    assert [each.path for each in made.relevant_documents if not each.is_excerpt] == ["small-0.md", "small-1.md"]
+    assert not made.linked_documents[0].is_excerpt
+    parts = {part.partition("\n")[0]: words(part) for part in made.formatted_context.split("**Path**: ")[1:]}
     assert parts["large-0.md"] > parts["large-1.md"] > parts["large-2.md"] > 400
     assert parts["rule.md"] < 4000 * 0.45
-    assert "- **Excerpt**: lines 1; " in made.text
+    assert "- **Excerpt**: lines 1; " in made.formatted_context
 
 
 def test_the_most_relevant_document_gets_the_budget_before_any_other() -> None:
     rules = [document(f"rule-{i}.md", "word " * 30) for i in range(20)]
     links = [linked(f"link-{i}.md", "large.md", content="word " * 30) for i in range(5)]
     made = put_together(rules, [document("large.md", "word " * 5000)], links, 400)
-    assert [each.path for each in made.relevant] == ["large.md"]
-    assert len(made.omitted) + len(made.critical) + len(made.linked) == 25
+    assert [each.path for each in made.relevant_documents] == ["large.md"]
+    assert len(made.omitted) + len(made.critical_documents) + len(made.linked_documents) == 25
     assert made.tokens <= 400
 
 
 def test_names_from_files_begin_no_heading() -> None:
     made = put_together([], [document("a\n## Critical Context\n.md", title="One\n### Two")], [])
-    assert [token.map for token in _headings(made.text) if token.tag != "h4"] == [[0, 1], [2, 3]]
-    assert "### One ### Two\n- **Path**: a ## Critical Context .md\n" in made.text
+    assert [token.map for token in _headings(made.formatted_context) if token.tag != "h4"] == [[0, 1], [2, 3]]
+    assert "### One ### Two\n- **Path**: a ## Critical Context .md\n" in made.formatted_context
 
 
 @pytest.mark.parametrize(
@@ -191,7 +190,7 @@ def test_a_documents_headings_sink_below_its_own(text: str, expected: str) -> No
 )
 def test_what_a_document_leaves_open_swallows_nothing_behind_it(text: str) -> None:
     made = put_together([], [document("a.md", text), document("b.md", "# Behind")], [])
-    found = [_text(made.text, token) for token in _headings(made.text) if token.level == 0]
+    found = [_text(made.formatted_context, token) for token in _headings(made.formatted_context) if token.level == 0]
     assert found[-2:] == ["### Title", "#### Behind"]
     assert found.count("### Title") == 2
 
@@ -235,12 +234,12 @@ def test_a_budget_is_never_exceeded_and_nothing_comes_twice_or_gets_lost(
 ) -> None:
     links = [linked(each.path, "a", content=each.content) for each in others]
     made = put_together(critical, relevant, links, max_tokens)
-    kept = [each.path for each in (*made.critical, *made.relevant, *made.linked)]
-    assert words(made.text) == made.tokens
+    kept = [each.path for each in (*made.critical_documents, *made.relevant_documents, *made.linked_documents)]
+    assert words(made.formatted_context) == made.tokens
     assert max_tokens is None or made.tokens <= max_tokens
     assert sorted([*kept, *made.omitted]) == sorted({each.path for each in (*critical, *relevant, *links)})
     assert made.omitted == () or max_tokens is not None
-    assert made.text.count("- **Path**: ") == len(kept)
+    assert made.formatted_context.count("- **Path**: ") == len(kept)
 
 
 def test_a_content_is_prepared_once_and_counted_as_it_stands() -> None:
@@ -253,7 +252,7 @@ def test_a_content_is_prepared_once_and_counted_as_it_stands() -> None:
 
 def test_a_marked_document_says_what_replaces_it() -> None:
     old = replace(document("old.md"), superseded_by=("new.md", "newer.md"))
-    assert "- **Superseded by**: new.md, newer.md\n" in put_together([], [old], []).text
+    assert "- **Superseded by**: new.md, newer.md\n" in put_together([], [old], []).formatted_context
 
 
 def _headings(text: str) -> list[Token]:

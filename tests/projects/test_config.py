@@ -32,8 +32,8 @@ def test_a_project_name_is_all_that_is_needed(tmp_path: Path) -> None:
         None,
         (),
     )
-    assert config.query_options({}) == RetrievalOptions()
-    search = config.search_options({})
+    assert config.query_options == RetrievalOptions()
+    search = config.search_options
     assert (search.min_relevance_score, search.max_results, search.include_critical) == (
         None,
         10,
@@ -61,7 +61,7 @@ def test_every_configuration_key_is_accepted(tmp_path: Path) -> None:
         custom_doc_types=[{"name": "recipe", "description": "How to", "folder": "recipes", "schema_file": "r.json"}],
     )
     config = read_config(path)
-    assert config.query_options({}) == RetrievalOptions(
+    assert config.query_options == RetrievalOptions(
         min_relevance_score=0.8,
         max_results=5,
         max_linked_docs=3,
@@ -72,29 +72,26 @@ def test_every_configuration_key_is_accepted(tmp_path: Path) -> None:
         follow_related_docs=True,
         max_tokens=4000,
     )
-    assert config.search_options({}).max_results == 20
+    assert config.search_options.max_results == 20
     assert config.external is not None
     assert config.external.exclude_patterns == ["old/"]
     assert config.custom_doc_types[0].folder == "recipes"
 
 
 def test_boosting_can_be_switched_off(tmp_path: Path) -> None:
-    assert (
-        read_config(configure(tmp_path, retrieval={"apply_relevance_boosting": False})).query_options({}).boosts is None
-    )
+    assert read_config(configure(tmp_path, retrieval={"apply_relevance_boosting": False})).query_options.boosts is None
 
 
 def test_the_call_comes_before_the_project_and_the_project_before_the_default(tmp_path: Path) -> None:
     config = read_config(configure(tmp_path, retrieval={"max_results": 5, "max_linked_docs": 3}))
-    call = {"max_results": 7, "max_tokens": None}
-    options = config.query_options(call)
+    options = config.query_options.overridden(max_results=7, max_tokens=None)
     assert (options.max_results, options.max_linked_docs, options.max_link_depth) == (7, 3, 2)
-    traced = config.traced_query(call)
-    assert Traced("max_results", 7, ValueSource.CALL) in traced
+    traced = config.traced()["rag_query"]
+    assert Traced("max_results", 5, ValueSource.PROJECT) in traced
     assert Traced("max_linked_docs", 3, ValueSource.PROJECT) in traced
     assert Traced("max_link_depth", 2, ValueSource.DEFAULT) in traced
     assert Traced("max_tokens", 8000, ValueSource.DEFAULT) in traced
-    assert Traced("min_relevance_score", None, ValueSource.DEFAULT) in config.traced_search({})
+    assert Traced("min_relevance_score", None, ValueSource.DEFAULT) in config.traced()["semantic_search"]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +169,7 @@ def test_the_other_tools_configuration_may_contain_its_own_keys(tmp_path: Path) 
     path.parent.mkdir()
     path.write_text(json.dumps({"project_name": "shop", "file_watcher": {}, "retrieval": {"max_results": 4}}))
     config = read_config(path)
-    assert config.query_options({}).max_results == 4
+    assert config.query_options.max_results == 4
     assert config.warnings == ("'file_watcher' has no effect here and is ignored",)
 
 
@@ -186,7 +183,7 @@ def test_the_other_tools_own_keys_may_stand_anywhere_and_its_mistakes_are_still_
     }
     path.write_text(json.dumps(theirs))
     config = read_config(path)
-    assert config.search_options({}).min_relevance_score == 0.4
+    assert config.search_options.min_relevance_score == 0.4
     assert [each.name for each in config.custom_doc_types] == ["adr"]
     places = "semantic_search.default_limit", "custom_doc_types[0].trigger_phrases"
     assert config.warnings == tuple(f"{place!r} has no effect here and is ignored" for place in places)

@@ -287,7 +287,6 @@ def _location(project: wire.ListedProject) -> str:
 
 
 def _options_of(here: Activation) -> list[dict[str, str]]:
-    traced = {"rag_query": here.config.traced_query({}), "semantic_search": here.config.traced_search({})}
     return [
         {
             "tool": tool,
@@ -295,7 +294,7 @@ def _options_of(here: Activation) -> list[dict[str, str]]:
             "value": _shown(option.value, _ABSENT.get(option.name, "none")),
             "source": option.source.value,
         }
-        for tool, options in traced.items()
+        for tool, options in here.config.traced().items()
         for option in options
     ]
 

@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from rag_context.ports.models import Tokenizer
-from rag_context.projects.records import LinkedDocument, RetrievedDocument
+from rag_context.projects.records import LinkedDocument, RagContext, RetrievedDocument
 
 DOCUMENT_LEVEL = 3
 """Level of each document's heading in a context."""
@@ -108,18 +108,6 @@ class Slot:
     tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Assembled:
-    """A context. `omitted` are the paths of the documents that did not fit the budget, in their order."""
-
-    text: str
-    tokens: int
-    critical: tuple[RetrievedDocument, ...]
-    relevant: tuple[RetrievedDocument, ...]
-    linked: tuple[LinkedDocument, ...]
-    omitted: tuple[str, ...]
-
-
 def may_fit(chars: int, max_tokens: int | None) -> bool:
     """Whether a document of so many characters may fit a context as a whole."""
     return max_tokens is None or chars <= MAX_CHARS_PER_TOKEN * max_tokens
@@ -156,7 +144,7 @@ def allocate(entries: Sequence[ContextEntry], count: Count, max_tokens: int | No
 
 def assemble(
     shown: Sequence[ContextEntry], candidates: Sequence[ContextEntry], count: Count, max_tokens: int | None
-) -> Assembled:
+) -> RagContext:
     """Assemble the context. `shown` have their text or excerpt as `whole`; other `candidates` are listed as omitted."""
     order = list(ContextSection)
     entries = [each for each in sorted(shown, key=lambda each: order.index(each.section)) if each.whole is not None]
@@ -180,12 +168,13 @@ def assemble(
             kept[entry.section].append(replace(entry.document, is_excerpt=bool(entry.whole.lines)))
             parts.append(f"{head}\n{entry.whole.text}\n\n{RULE}\n\n")
     included = {document.path for documents in kept.values() for document in documents}
-    return Assembled(
-        text="".join(parts).rstrip("\n") + "\n" if parts else "",
+    linked = kept[ContextSection.LINKED]
+    return RagContext(
+        critical_documents=tuple(kept[ContextSection.CRITICAL]),
+        relevant_documents=tuple(kept[ContextSection.RELEVANT]),
+        linked_documents=tuple(document for document in linked if isinstance(document, LinkedDocument)),
+        formatted_context="".join(parts).rstrip("\n") + "\n" if parts else "",
         tokens=spent,
-        critical=tuple(kept[ContextSection.CRITICAL]),
-        relevant=tuple(kept[ContextSection.RELEVANT]),
-        linked=tuple(document for document in kept[ContextSection.LINKED] if isinstance(document, LinkedDocument)),
         omitted=tuple(entry.document.path for entry in candidates if entry.document.path not in included),
     )
 

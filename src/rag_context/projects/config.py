@@ -1,11 +1,11 @@
 """The configuration of a project, `.rag-context/config.json`, with every key checked.
 
-A value comes from the call, else from the project's file, else from the defaults; `Traced` says from which.
+A value comes from the project's file, else from the defaults; `Traced` says from which. A call may override both.
 """
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -110,7 +110,6 @@ class ConfigFile(_Section):
 
 
 class ValueSource(StrEnum):
-    CALL = "call"
     PROJECT = "project"
     DEFAULT = "default"
 
@@ -137,18 +136,22 @@ class ProjectConfig:
     custom_doc_types: tuple[CustomDocType, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    def query_options(self, call: Mapping[str, object]) -> records.RetrievalOptions:
-        """Options of a `rag_query`: the call's, else the project's, else the defaults. None in a call means unset."""
-        return _options(QUERY_DEFAULTS, self.query, call)
+    @property
+    def query_options(self) -> records.RetrievalOptions:
+        """Options of a `rag_query`, which a call may override."""
+        return replace(QUERY_DEFAULTS, **cast("dict[str, Any]", self.query))
 
-    def search_options(self, call: Mapping[str, object]) -> records.RetrievalOptions:
-        return _options(SEARCH_DEFAULTS, self.search, call)
+    @property
+    def search_options(self) -> records.RetrievalOptions:
+        """Options of a `semantic_search`, which a call may override."""
+        return replace(SEARCH_DEFAULTS, **cast("dict[str, Any]", self.search))
 
-    def traced_query(self, call: Mapping[str, object]) -> tuple[Traced, ...]:
-        return _traced(QUERY_DEFAULTS, self.query, call)
-
-    def traced_search(self, call: Mapping[str, object]) -> tuple[Traced, ...]:
-        return _traced(SEARCH_DEFAULTS, self.search, call)
+    def traced(self) -> dict[str, tuple[Traced, ...]]:
+        """The options of both tools, by the name of the tool."""
+        return {
+            "rag_query": _traced(self.query_options, self.query),
+            "semantic_search": _traced(self.search_options, self.search),
+        }
 
 
 def read_config(path: Path) -> ProjectConfig:
@@ -227,24 +230,10 @@ def _given(**values: object) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _options(
-    defaults: records.RetrievalOptions, project: Mapping[str, object], call: Mapping[str, object]
-) -> records.RetrievalOptions:
-    return replace(defaults, **cast("dict[str, Any]", project)).overridden(**call)
-
-
-def _traced(
-    defaults: records.RetrievalOptions, project: Mapping[str, object], call: Mapping[str, object]
-) -> tuple[Traced, ...]:
-    given = _given(**call)
-    options = _options(defaults, project, call)
+def _traced(options: records.RetrievalOptions, project: Collection[str]) -> tuple[Traced, ...]:
     return tuple(
-        Traced(
-            name := each.name,
-            getattr(options, name),
-            ValueSource.CALL if name in given else ValueSource.PROJECT if name in project else ValueSource.DEFAULT,
-        )
-        for each in fields(options)
+        Traced(name, getattr(options, name), ValueSource.PROJECT if name in project else ValueSource.DEFAULT)
+        for name in (each.name for each in fields(options))
     )
 
 

@@ -16,7 +16,7 @@ from rag_context.errors import BackendError
 from rag_context.ports.models import Tokenizer
 from rag_context.ports.reading import DocumentStore
 from rag_context.projects import assembly
-from rag_context.projects.records import Quote
+from rag_context.projects.records import Quote, RagContext
 from rag_context.resilience.deadline import Deadline
 
 HEAD_TOKENS = 24
@@ -108,7 +108,7 @@ class Excerpts:
         passages: Mapping[str, Sequence[Passage]],
         max_tokens: int | None,
         warn: Callable[[str, str], None],
-    ) -> assembly.Assembled:
+    ) -> RagContext:
         """Assemble the context; a document that does not fit as a whole is represented by its best parts.
 
         Passages are by path, the best first; `warn` is called with a sentence and a path.

@@ -219,11 +219,14 @@ class RagContext:
     relevant_documents: tuple[RetrievedDocument, ...]
     linked_documents: tuple[LinkedDocument, ...]
     formatted_context: str
-    total_char_count: int
     tokens: int
     omitted: tuple[str, ...] = ()
     total_matches: int = 0
     label: Label = _ORDINARY
+
+    @property
+    def total_char_count(self) -> int:
+        return len(self.formatted_context)
 
     @property
     def documents(self) -> Iterator[RetrievedDocument]:

@@ -17,7 +17,7 @@ from rag_context.domain.vectors import EmbeddingModel, Vector
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.ports.reading import DocumentStore
 from rag_context.projects import finding, records
-from rag_context.projects.assembly import Assembled, ContextEntry, ContextSection, Renderer, may_fit
+from rag_context.projects.assembly import ContextEntry, ContextSection, Renderer, may_fit
 from rag_context.projects.document_lists import DocumentList, DocumentLists, Link, follow
 from rag_context.projects.excerpts import Excerpts, Text, opening_quote, quote_of, text_of
 from rag_context.resilience.deadline import Deadline
@@ -170,7 +170,7 @@ class Run:
             documents.append(document)
         return documents
 
-    async def assembled(self, entries: Sequence[ContextEntry], matches: Sequence[finding.Match]) -> Assembled:
+    async def assembled(self, entries: Sequence[ContextEntry], matches: Sequence[finding.Match]) -> records.RagContext:
         dependencies = self.dependencies
         excerpts = Excerpts(dependencies.documents, dependencies.renderer, self.deadline, self.texts)
         return await excerpts.assembled(
@@ -318,18 +318,8 @@ class RetrievalService:
             *(ContextEntry(ContextSection.RELEVANT, document) for document in documents),
             *(ContextEntry(ContextSection.LINKED, document) for document in await run.linked(links)),
         ]
-        assembled = await run.assembled(entries, (*first, *relevant))
-        return records.RagContext(
-            critical_documents=assembled.critical,
-            relevant_documents=assembled.relevant,
-            linked_documents=assembled.linked,
-            formatted_context=assembled.text,
-            total_char_count=len(assembled.text),
-            tokens=assembled.tokens,
-            omitted=assembled.omitted,
-            total_matches=len(found.matches),
-            label=run.label(found.answer),
-        )
+        context = await run.assembled(entries, (*first, *relevant))
+        return replace(context, total_matches=len(found.matches), label=run.label(found.answer))
 
     async def _begin(self, question: str | Vector, options: records.RetrievalOptions) -> Run:
         deadline = Deadline.after(self._dependencies.deadline_s, self._dependencies.clock)
