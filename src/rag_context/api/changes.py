@@ -5,9 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rag_context.api import wire
-from rag_context.api.index import CONTENT_CHARS, IndexResponse
-from rag_context.api.stored_documents import CURSOR_CHARS, MANY
+from rag_context.api import index, stored_documents, wire
 from rag_context.api.wire import DocumentId, about, whole
 
 REASON_CHARS = 1000
@@ -34,7 +32,7 @@ class CorrectRequest(wire.TenantRequest, wire.ChoiceRequest):
     document_id: Annotated[wire.Identifier | None, about("Document to correct")] = None
     source: Annotated[Source | None, about("The only document of exactly this source")] = None
     content: Annotated[
-        str, about("The whole new text", min_length=1, max_length=CONTENT_CHARS, pattern=wire.CONTENT_PATTERN)
+        str, about("The whole new text", min_length=1, max_length=index.CONTENT_CHARS, pattern=wire.CONTENT_PATTERN)
     ]
     reason: Reason = None
     tags: Annotated[
@@ -44,7 +42,7 @@ class CorrectRequest(wire.TenantRequest, wire.ChoiceRequest):
     agent: Annotated[wire.Identifier | None, about("Agent making the call")] = None
 
 
-class CorrectResponse(IndexResponse):
+class CorrectResponse(index.IndexResponse):
     """What became of the correction."""
 
     superseded: Annotated[list[str], about("Ids of the hidden versions; their content is kept")]
@@ -161,7 +159,7 @@ class ForgetRequest(wire.TenantRequest, wire.ChoiceRequest):
     purge: Annotated[
         wire.Flag, about("Remove the content for good and at once, from the trash too; this cannot be undone")
     ] = False
-    confirm: Annotated[wire.Flag, about(f"Needed to purge more than {MANY} documents at once")] = False
+    confirm: Annotated[wire.Flag, about(f"Needed to purge more than {stored_documents.MANY} documents at once")] = False
     clear_queries: Annotated[
         wire.Flag, about("With purge: delete the records of all searches too, whose questions may quote it")
     ] = False
@@ -224,7 +222,7 @@ class ReviewRequest(wire.TenantRequest):
         about(
             "nextCursor of the call before; absent: from the newest document on",
             min_length=1,
-            max_length=CURSOR_CHARS,
+            max_length=stored_documents.CURSOR_CHARS,
             pattern=wire.PLAIN_PATTERN,
         ),
     ] = None

@@ -24,9 +24,7 @@ from rag_context.cli.operation_options import Fields
 from rag_context.cli.options import Options, resumable
 from rag_context.cli.progress import bar
 from rag_context.cli.summary import IMPORTED, InvalidLines, opened
-from rag_context.collections import copying
-from rag_context.collections.collections import entry_id
-from rag_context.collections.provider_connections import DEFAULT, Connections
+from rag_context.collections import collections, copying, provider_connections
 from rag_context.errors import ConflictError, InvalidInputError
 from rag_context.settings import Settings
 
@@ -161,7 +159,7 @@ def _id(value: object, name: str) -> str | None:
     text, metadata = found.get("text"), found.get("metadata") or {}
     if isinstance(text, str) and isinstance(metadata, dict):
         with suppress(RecursionError):  # so deep that it will be rejected
-            return entry_id(name, text, metadata)
+            return collections.entry_id(name, text, metadata)
     return None
 
 
@@ -211,7 +209,7 @@ async def _copy(
         return await copying.copy_collection(*ends, on_difference=on_difference, progress=show)
 
 
-async def _located(connections: Connections, text: str) -> copying.Located:
+async def _located(connections: provider_connections.Connections, text: str) -> copying.Located:
     place = connections.ref(text)
     problem = name_problem(place.name)
     if problem:
@@ -219,7 +217,7 @@ async def _located(connections: Connections, text: str) -> copying.Located:
     return copying.Located(await connections.require(place.connection).opened(), place.name)
 
 
-async def _check_connection(connections: Connections, text: str, target: copying.Located) -> None:
+async def _check_connection(connections: provider_connections.Connections, text: str, target: copying.Located) -> None:
     """See that a misspelt connection does not become the beginning of a new collection's name."""
     before, colon, name = text.partition(":")
     if not colon or before in connections or not re.fullmatch(CONNECTION_PATTERN, before):
@@ -228,7 +226,7 @@ async def _check_connection(connections: Connections, text: str, target: copying
         known = ", ".join(connections)
         raise InvalidInputError(
             f"There is no connection {before!r} to make {safe(name)!r} on; known are {known}. "
-            f"A collection of the whole name is {safe(f'{DEFAULT}:{text}')!r}."
+            f"A collection of the whole name is {safe(f'{provider_connections.DEFAULT}:{text}')!r}."
         )
 
 

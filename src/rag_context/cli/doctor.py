@@ -21,13 +21,10 @@ from rag_context.agents.clients import CLIENTS, NAME, Client, Scope
 from rag_context.agents.installing import Installer
 from rag_context.api.maintenance import HealthRequest
 from rag_context.api.operations import memory
+from rag_context.cli import configure, connecting, install, serve
 from rag_context.cli.command_line import ExitCode, run_to_end
-from rag_context.cli.configure import is_open_to_others
-from rag_context.cli.connecting import Remote, open_http
 from rag_context.cli.console import Cell, Console, counted
-from rag_context.cli.install import installer_here
 from rag_context.cli.options import Options, with_options
-from rag_context.cli.serve import server_options
 from rag_context.client.address import announced_address, read_announcement, server_url
 from rag_context.domain.documents import Status
 from rag_context.errors import BackendError, ConfigurationError, ForeignDataError, RagContextError
@@ -131,12 +128,12 @@ async def _alive(loaded: Loaded) -> list[Finding]:
 
 async def _server(settings: Settings) -> list[Finding]:
     """The running server and what it says of its components, or the port for one."""
-    async with open_http(announced_address(settings), HEALTH_TIMEOUT_S) as http:
+    async with connecting.open_http(announced_address(settings), HEALTH_TIMEOUT_S) as http:
         url = await http.find()
         if url is None:
             return list(port(settings))
         try:
-            report = await Remote(http, url).run(memory.HEALTH, HealthRequest())
+            report = await connecting.Remote(http, url).run(memory.HEALTH, HealthRequest())
         except RagContextError as error:
             return list(problems("server", error, "look into its log, and restart it"))
     running = f"rag-context {report.version} runs at {url}"
@@ -226,7 +223,7 @@ def data_directory(settings: Settings) -> Iterator[Finding]:
         yield Finding(area, "wrong", f"{message} ({', '.join(blocked)})", step)
     else:
         yield Finding(area, "ok", f"{folder} can be read and written")
-    if is_open_to_others(folder):
+    if configure.is_open_to_others(folder):
         yield Finding(area, "warning", f"Other users of this machine may open {folder}", f"`chmod 700 {folder}`")
 
 
@@ -273,7 +270,7 @@ def port(settings: Settings) -> Iterator[Finding]:
         message = "server.json names a server that does not answer: it hangs, or was killed"
         yield Finding("server", "warning", message, "look into its log; the next start replaces the file")
     try:
-        with closing(bind(server_options(settings))):
+        with closing(bind(serve.server_options(settings))):
             yield Finding("port", "ok", f"Port {number} on {host} is free; no server of this data directory runs")
     except ConfigurationError as error:
         other = running_version(server_url(host, number))
@@ -305,7 +302,7 @@ AREA = "clients"
 
 def clients(data_dir: Path | None = None) -> Iterator[Finding]:
     """What the clients on this machine have of this program, in this user's settings and in those of this project."""
-    installer = installer_here()
+    installer = install.installer_here()
     trials = _Trials(installer, data_dir or default_data_dir())
     found = False
     for client in CLIENTS.values():

@@ -23,14 +23,11 @@ from rag_context.agents.histories import (
     project_tag,
 )
 from rag_context.api.index import HistoryReceipt
+from rag_context.cli import connecting, index_files, operation_options, summary
 from rag_context.cli.command_line import ExitCode, run_to_end
-from rag_context.cli.connecting import open_connection
 from rag_context.cli.console import Console, counted, one_line, separated
-from rag_context.cli.index_files import FollowReports
-from rag_context.cli.operation_options import parse_time
 from rag_context.cli.options import Options, argument, named_path, option, resumable, with_options
 from rag_context.cli.progress import PROGRESS_S, EmbeddingProgress, Rate
-from rag_context.cli.summary import SHOWN, ReceiptLines
 from rag_context.domain.documents import PROJECT_TAG
 from rag_context.errors import InvalidInputError
 from rag_context.files.histories.importing import Choice, HistoryImport
@@ -62,7 +59,7 @@ class _Taken:
     """What became of the sessions: one line each for programs, sums for people."""
 
     console: Console
-    lines: ReceiptLines
+    lines: summary.ReceiptLines
     progress: Progress | None = None
     counts: Counter[str] = field(default_factory=Counter)
     redactions: Counter[str] = field(default_factory=Counter)
@@ -107,7 +104,7 @@ class _Taken:
             self.console.note((f"Skipped: {reasons}.", "dim"))
         if self.counts["deleted"]:
             self.console.note("--force takes in again what was deleted.")
-        for receipt in self.rejected[:SHOWN]:
+        for receipt in self.rejected[: summary.SHOWN]:
             self.console.warning(f"{one_line(receipt.path)}: {one_line(receipt.reason or '')}")
         for client, reason in unreadable():
             self.console.note((f"{client}: {reason}.", "dim"))
@@ -157,10 +154,10 @@ def import_history(options: HistoryOptions) -> ExitCode:
     loaded = options.load_available(flags)
     if unknown := sorted(set(options.clients or ()) - set(CLIENTS)):
         raise InvalidInputError(f"{unknown[0]!r} is none of the clients that are known: {', '.join(CLIENTS)}.")
-    since = parse_time(options.since, "--since", datetime.now(UTC)) if options.since else None
+    since = operation_options.parse_time(options.since, "--since", datetime.now(UTC)) if options.since else None
     project = project_tag(os.path.realpath(options.project)) if options.project is not None else None
     choice = choice_of(loaded.settings, since=since, project=project, force=options.force)
-    taken = _Taken(console, ReceiptLines([sys.stdout] if options.as_json else []))
+    taken = _Taken(console, summary.ReceiptLines([sys.stdout] if options.as_json else []))
     with resumable(console, partial(_so_far, taken)):
         run_to_end(taken.lines.of(_import(loaded, options, choice, taken)))
     taken.show(is_survey=options.dry_run)
@@ -172,7 +169,7 @@ def import_history(options: HistoryOptions) -> ExitCode:
 async def _import(loaded: Loaded, options: HistoryOptions, choice: Choice, taken: _Taken) -> None:
     console = taken.console
     transcripts = await asyncio.to_thread(lambda: list(found(options.clients or ())))
-    async with open_connection(loaded) as connection:
+    async with connecting.open_connection(loaded) as connection:
         if not options.dry_run:
             console.note((f"Adding to {connection.place}", "dim"))
         with (
@@ -227,13 +224,13 @@ async def _watch(loaded: Loaded, choice: Choice, taken: _Taken, console: Console
 
     @asynccontextmanager
     async def reached() -> AsyncIterator[HistorySync]:
-        async with open_connection(loaded) as connection:
+        async with connecting.open_connection(loaded) as connection:
             with (
                 open_history_manifest(loaded.settings.data_dir) as manifest,
                 open_histories(connection, manifest, choice, listen) as histories,
             ):
                 yield HistorySync(histories)
 
-    reports = FollowReports(console, "Following sessions; the memory is in step", "message")
+    reports = index_files.FollowReports(console, "Following sessions; the memory is in step", "message")
     follower = Follower(watched(), reached, reports.ready, reports.trouble, debounce_s=FOLLOWED_AFTER_S)
     await reports.follow(follower)

@@ -3,9 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
-from rag_context.api.handlers import CallContext
-from rag_context.api.index import BulkLine
-from rag_context.api.maintenance import ReindexRequest
+from rag_context.api import handlers, index, maintenance
 from rag_context.api.operations import Operation, Request, Response, memory
 from rag_context.domain.journal import acting
 from rag_context.errors import BackendError
@@ -46,12 +44,12 @@ class InProcess(LocalTarget):
         self.place = f"the index in {location_of(settings)}"
 
     async def run(
-        self, operation: Operation[Request, Response], request: Request, context: CallContext | None = None
+        self, operation: Operation[Request, Response], request: Request, context: handlers.CallContext | None = None
     ) -> Response:
         if operation.name not in _WITHOUT_MODEL:
             await self._wait_ready()
         with acting(CLI):
-            response = await self._handlers[operation.name](request, context or CallContext(new_request_id()))
+            response = await self._handlers[operation.name](request, context or handlers.CallContext(new_request_id()))
         assert isinstance(response, operation.response)  # noqa: S101  (what the operation declares)
         return response
 
@@ -66,9 +64,9 @@ class InProcess(LocalTarget):
         async def ignore(_done: int, _total: int) -> None:
             return
 
-        return (await self._service.reindexing.reindex(ReindexRequest(status_only=True), ignore)).pending
+        return (await self._service.reindexing.reindex(maintenance.ReindexRequest(status_only=True), ignore)).pending
 
-    async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
+    async def bulk(self, lines: Sequence[index.BulkLine], on_receipt: OnReceipt) -> None:
         await self._wait_ready()
         await super().bulk(lines, on_receipt)
 

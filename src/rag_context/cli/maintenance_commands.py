@@ -24,9 +24,7 @@ from rag_context.logs import configure_logging
 from rag_context.memory.index_maintenance import report
 from rag_context.settings import Settings
 from rag_context.transfer.mover import Copied, MoveDifference
-from rag_context.wiring.model_adapters import OnMismatch
-from rag_context.wiring.opening import open_audit, open_service
-from rag_context.wiring.stores import begin_empty_index
+from rag_context.wiring import model_adapters, opening, stores
 from rag_context.wiring.transfers import EMBEDDED, Move, open_move
 
 
@@ -52,7 +50,7 @@ def check(options: CheckOptions) -> ExitCode:
     console = Console()
     settings = options.load_available().settings
     if options.start_empty:
-        lost = begin_empty_index(settings)
+        lost = stores.begin_empty_index(settings)
         console.show(f"An empty index was begun in {settings.data_dir}{f' in place of {lost}' if lost else ''}.")
         return ExitCode.OK
     configure_logging("error")
@@ -62,7 +60,7 @@ def check(options: CheckOptions) -> ExitCode:
 
 
 async def _check(settings: Settings, options: CheckOptions, console: Console) -> CheckResponse:
-    async with open_audit(settings) as audit:
+    async with opening.open_audit(settings) as audit:
         found = await audit.examine(options.thoroughness)
         if not options.repair:
             return report(found, options.thoroughness)
@@ -70,14 +68,14 @@ async def _check(settings: Settings, options: CheckOptions, console: Console) ->
             await audit.repair(found)
     if any(issue.mendable for issue in report(found, options.thoroughness).flaws):
         await _restore(settings, found, console)
-    async with open_audit(settings) as audit:
+    async with opening.open_audit(settings) as audit:
         return report(await audit.examine(options.thoroughness), options.thoroughness, before=found)
 
 
 async def _restore(settings: Settings, found: IntegrityReport, console: Console) -> None:
     """What takes the tokenizer or the model. Without the model documents wait, as they do after any failure of it."""
     try:
-        async with open_service(settings) as service:
+        async with opening.open_service(settings) as service:
             await service.wait_ready(MODEL_WAIT_S)
             await service.reindexing.restore(found.broken, lambda _done, _total: None)
     except (BackendError, IndexMismatchError) as error:
@@ -131,7 +129,7 @@ async def _reindex(settings: Settings, console: Console) -> tuple[int, str | Non
     console.note((f"Reindexing {settings.data_dir}", "dim"))
     with console.progress(MofNCompleteColumn()) as progress:
         task = progress.add_task("Reindexing", total=None)
-        async with open_service(settings, OnMismatch.REINDEX) as service:
+        async with opening.open_service(settings, model_adapters.OnMismatch.REINDEX) as service:
             await service.wait_ready(MODEL_WAIT_S)
             count = await service.reindexing.run(lambda done, total: progress.update(task, completed=done, total=total))
             left_out = await service.reindexing.left_out()

@@ -12,13 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from rag_context.agents.workspace import Workspace, workspace
-from rag_context.api import index
+from rag_context.api import index, parsing, search, verbs, wire
 from rag_context.api.handlers import CallContext, Handler
 from rag_context.api.operations.memory import INDEX, INDEX_FILES, SEARCH
-from rag_context.api.parsing import read_fields
-from rag_context.api.search import SearchRequest, SearchResponse
-from rag_context.api.verbs import with_workspace
-from rag_context.api.wire import Vocabulary
 from rag_context.cli.index_files import open_sync
 from rag_context.cli.local_connection import MODEL_WAIT_S, InProcess
 from rag_context.cli.summary import FirstFiles, Summary
@@ -37,7 +33,7 @@ from rag_context.wiring.opening import open_service
 
 async def hold(settings: Settings, opened: "asyncio.Future[Memory]") -> None:
     """Open the index, set the result of `opened`, and keep it open until cancelled."""
-    words = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
+    words = wire.Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
     async with AsyncExitStack() as stack:
         service = await stack.enter_async_context(open_service(settings))
         stack.enter_context(recorded_by(service.record_access))
@@ -68,14 +64,16 @@ async def _index(
     """
     here = await _workspace(started_in, context)
     if here is not None and request.project is None:
-        metadata = request.metadata or read_fields(index.MetadataFields, {})
-        tags = with_workspace(metadata.tags or (), here.tag)
+        metadata = request.metadata or parsing.read_fields(index.MetadataFields, {})
+        tags = verbs.with_workspace(metadata.tags or (), here.tag)
         request = request.model_copy(update={"metadata": metadata.model_copy(update={"tags": tags})})
     with acting(request.agent):
         return await service.index(request, context)
 
 
-async def _search(service: Service, started_in: Path, request: SearchRequest, context: CallContext) -> SearchResponse:
+async def _search(
+    service: Service, started_in: Path, request: search.SearchRequest, context: CallContext
+) -> search.SearchResponse:
     """Search, where what passages cite is checked against the project that the client works on."""
     here = await _workspace(started_in, context)
     service.work_on(here)

@@ -34,9 +34,7 @@ from rag_context.server.hook_socket import answering_hooks
 from rag_context.server.peers import Peers, answering, shared
 from rag_context.server.running import run, serve
 from rag_context.server.worker_process import WorkerEnd, WorkerEvent, WorkerReport, WorkerServer
-from rag_context.wiring.local_files import open_history_manifest
-from rag_context.wiring.model_adapters import OnMismatch
-from rag_context.wiring.opening import open_service
+from rag_context.wiring import local_files, model_adapters, opening
 
 logger = logging.getLogger("rag_context.cli.serving")  # also where this module is run as `__main__`
 
@@ -56,8 +54,8 @@ async def serve_here(start: Start, listener: socket.socket, announced: AbstractA
 async def opened(start: Start) -> AsyncIterator[Service]:
     """The service of a process, which looks after the index unless another worker does."""
     duties = Duties.ALL if start.is_first else Duties.OWN
-    on_mismatch = OnMismatch.REINDEX if start.is_reindexing else OnMismatch.REJECT
-    async with open_service(start.settings, on_mismatch, duties) as service:
+    on_mismatch = model_adapters.OnMismatch.REINDEX if start.is_reindexing else model_adapters.OnMismatch.REJECT
+    async with opening.open_service(start.settings, on_mismatch, duties) as service:
         if start.is_first and start.is_reindexing and service.collections is not None:
             service.collections.maintenance.begin_reindexing()
         with recorded_by(service.record_access), service.counting_log_records():
@@ -98,7 +96,7 @@ def _followers(service: Service, start: Start) -> Iterator[Follower]:
     @asynccontextmanager
     async def sessions() -> AsyncIterator[HistorySync]:
         with (
-            open_history_manifest(settings.data_dir) as manifest,
+            local_files.open_history_manifest(settings.data_dir) as manifest,
             open_histories(InProcess(service, settings), manifest, choice_of(settings), _log_session) as histories,
         ):
             yield HistorySync(histories)

@@ -9,13 +9,10 @@ from typing import Any
 from rag_context.api.maintenance import HealthRequest, HealthResponse, StatsRequest, StatsResponse, TimeRange, TimeSpan
 from rag_context.api.operations import Operation, memory
 from rag_context.api.stored_documents import ListRequest, ListResponse
+from rag_context.cli import connecting, memory_commands, operation_options, server_call
 from rag_context.cli.command_line import ExitCode, run_to_end
-from rag_context.cli.connecting import open_connection
 from rag_context.cli.console import Console, ask_first, counted
-from rag_context.cli.memory_commands import print_documents, run
-from rag_context.cli.operation_options import Fields, read_typed, with_fields
 from rag_context.cli.options import Options, Yes, with_options
-from rag_context.cli.server_call import answer_of
 from rag_context.domain.documents import Status
 from rag_context.domain.reports import COUNTED_FIELDS
 from rag_context.settings import Loaded
@@ -35,21 +32,21 @@ def health(options: Options) -> ExitCode:
     return ExitCode.OK if report.healthy else ExitCode.FAILED
 
 
-@with_fields(memory.STATS)
-def stats(fields: Fields, options: Options) -> ExitCode:
+@operation_options.with_fields(memory.STATS)
+def stats(fields: operation_options.Fields, options: Options) -> ExitCode:
     """Show statistics of the searches of a time range."""
     time_range = fields.get("time_range", StatsRequest().time_range)
-    return run(memory.STATS, fields, options, partial(_print_stats, time_range))
+    return memory_commands.run(memory.STATS, fields, options, partial(_print_stats, time_range))
 
 
-@with_fields(memory.CLEAR_QUERIES)
-def clear_queries(fields: Fields, *, yes: Yes = False, options: Options) -> ExitCode:
+@operation_options.with_fields(memory.CLEAR_QUERIES)
+def clear_queries(fields: operation_options.Fields, *, yes: Yes = False, options: Options) -> ExitCode:
     """Delete the records of searches for good: the queries, and the statistics made of them. Documents stay."""
     loaded = options.load_available()
-    request = read_typed(memory.CLEAR_QUERIES.request, fields, loaded.settings)
+    request = operation_options.read_typed(memory.CLEAR_QUERIES.request, fields, loaded.settings)
     if not yes:
         ask_first("Delete the recorded queries and their statistics for good?")
-    report = answer_of(loaded, memory.CLEAR_QUERIES, request)
+    report = server_call.answer_of(loaded, memory.CLEAR_QUERIES, request)
     options.show(report, lambda _, console: console.show(f"{counted(report.deleted_count, 'record')} deleted"))
     return ExitCode.OK
 
@@ -72,7 +69,7 @@ def status(options: Options) -> ExitCode:
 
 
 async def _run(loaded: Loaded, *calls: tuple[Operation[Any, Any], Any]) -> tuple[str, list[Any]]:
-    async with open_connection(loaded) as connection:
+    async with connecting.open_connection(loaded) as connection:
         return connection.place, [await connection.run(operation, request) for operation, request in calls]
 
 
@@ -146,7 +143,7 @@ def _print_latest(latest: ListResponse, console: Console) -> None:
         console.show(("The index is empty: `rag-context index PATH...` fills it.", "yellow"))
         return
     console.show(("Latest documents", "bold"))
-    print_documents(latest.documents, console)
+    memory_commands.print_documents(latest.documents, console)
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -14,13 +14,9 @@ from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsRe
 from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.search import DEFAULT_LIMIT, MAX_LIMIT, SearchResponse
 from rag_context.api.verbs import Kind, kept, recalled, remembered
-from rag_context.client import parameters
-from rag_context.client.address import address_of
-from rag_context.client.async_collections import AsyncCollections
-from rag_context.client.async_http import AsyncHttp, AsyncTransport
+from rag_context.client import address, async_collections, async_http, parameters, repeats
 from rag_context.client.batch import AsyncDocuments, Batch, async_each
 from rag_context.client.call import BULK, Call, call_of, request_id_of, tool_call
-from rag_context.client.repeats import FAST_LIMIT, FastAnswers, Retries
 from rag_context.domain.documents import Json
 
 Answer = TypeVar("Answer")
@@ -51,15 +47,15 @@ class AsyncClient:
         api_key: str | None = None,
         data_dir: Path | None = None,
         timeout_s: float = TIMEOUT_S,
-        retries: Retries = Retries(),  # noqa: B008  (frozen)
-        transport: AsyncTransport | None = None,
+        retries: repeats.Retries = repeats.Retries(),  # noqa: B008  (frozen)
+        transport: async_http.AsyncTransport | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._transport = transport or AsyncHttp(address_of(base_url, api_key, data_dir), timeout_s)
+        self._transport = transport or async_http.AsyncHttp(address.address_of(base_url, api_key, data_dir), timeout_s)
         self._retries = retries
-        self._fast = FastAnswers(clock)
+        self._fast = repeats.FastAnswers(clock)
         self._activation: str | None = None
-        self.collections = AsyncCollections(self._send)
+        self.collections = async_collections.AsyncCollections(self._send)
         """Collections and their providers."""
 
     async def __aenter__(self) -> Self:
@@ -86,7 +82,7 @@ class AsyncClient:
         answer = self._fast.get(query, game)
         if answer is None:
             writes = self._fast.writes  # before the search: what is written meanwhile may change its answer
-            answer = await self.search(query, limit=FAST_LIMIT, game=game, agent=agent, request_id=request_id)
+            answer = await self.search(query, limit=repeats.FAST_LIMIT, game=game, agent=agent, request_id=request_id)
             self._fast.put(query, game, answer, writes)
         return answer
 

@@ -14,12 +14,9 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 import httpx2
 
 from rag_context.api.index import BulkReceipt
-from rag_context.client.address import address_of
+from rag_context.client import address, async_http, batch, repeats
 from rag_context.client.async_client import TIMEOUT_S, AsyncClient
 from rag_context.client.async_collections import AsyncCollections
-from rag_context.client.async_http import AsyncHttp
-from rag_context.client.batch import Documents
-from rag_context.client.repeats import Retries
 
 Answer = TypeVar("Answer")
 Given = ParamSpec("Given")
@@ -124,10 +121,10 @@ class Client:
         api_key: str | None = None,
         data_dir: Path | None = None,
         timeout_s: float = TIMEOUT_S,
-        retries: Retries = Retries(),  # noqa: B008  (frozen)
+        retries: repeats.Retries = repeats.Retries(),  # noqa: B008  (frozen)
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        http = AsyncHttp(address_of(base_url, api_key, data_dir), timeout_s, BlockingTransport)
+        http = async_http.AsyncHttp(address.address_of(base_url, api_key, data_dir), timeout_s, BlockingTransport)
         self._awaited = _Unawaited(transport=http, retries=retries, clock=clock)
         self.collections = Collections(self._awaited.collections)
         """Collections and their providers."""
@@ -140,7 +137,7 @@ class Client:
     ) -> None:
         self.close()
 
-    def bulk(self, documents: Documents, *, request_id: str | None = None) -> Iterator[BulkReceipt]:
+    def bulk(self, documents: batch.Documents, *, request_id: str | None = None) -> Iterator[BulkReceipt]:
         """Keep many documents; a receipt for each, in their order, as soon as its batch is done.
 
         Documents are read no further ahead than one batch. One that is wrong gets a receipt that says so.

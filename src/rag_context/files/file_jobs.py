@@ -10,17 +10,13 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from rag_context.api import parsing, verbs, wire
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
-from rag_context.api.parsing import read_fields
-from rag_context.api.verbs import with_workspace
-from rag_context.api.wire import metadata_json
 from rag_context.domain.documents import DocumentInput, FileDocument, FileEntry, Origin, document_id
 from rag_context.errors import InvalidInputError
-from rag_context.files import file_reading
-from rag_context.files.commits import FileTimes
+from rag_context.files import commits, file_reading, sending
 from rag_context.files.formats.converter import Converter
 from rag_context.files.generated import Generated
-from rag_context.files.sending import Job, batched
 from rag_context.ports.writing import FileManifest
 
 EMBEDDED_AT_ONCE = 100
@@ -45,7 +41,7 @@ class ReadingSettings:
 
     def labels_of(self, path: Path) -> file_reading.Labels:
         labels = self.labels
-        tags = with_workspace(labels.metadata.tags, self.project_of(path.parent))
+        tags = verbs.with_workspace(labels.metadata.tags, self.project_of(path.parent))
         return replace(labels, metadata=replace(labels.metadata, tags=tuple(tags)))
 
 
@@ -114,7 +110,7 @@ class FileJobs:
     def __post_init__(self) -> None:
         self._touched: dict[str, OpenFile] = {}
         self._new = 0
-        self._times = FileTimes()
+        self._times = commits.FileTimes()
         self.finished: list[FileEntry] = []
         """Entries for the manifest."""
         self.forgotten: list[str] = []
@@ -126,10 +122,10 @@ class FileJobs:
         self.to_retry: set[Path] = set()
         """Files that were rejected for a temporary reason."""
 
-    def batches(self, todo: Sequence[Todo]) -> Iterator[list[Job]]:
+    def batches(self, todo: Sequence[Todo]) -> Iterator[list[sending.Job]]:
         """Jobs for all documents in some files; their ids are recorded before a batch is sent."""
         # `_jobs` is a generator: when a batch is complete, the files that it touched are known and nothing is sent yet.
-        for batch in batched(self._jobs(todo)):
+        for batch in sending.batched(self._jobs(todo)):
             self._announce()
             yield batch
 
@@ -146,7 +142,7 @@ class FileJobs:
                 FileReceipt(status="unchanged", source=each.source, document_id=each.id, content_hash=each.content_hash)
             )
 
-    def _jobs(self, todo: Sequence[Todo]) -> Iterator[Job]:
+    def _jobs(self, todo: Sequence[Todo]) -> Iterator[sending.Job]:
         for each in todo:
             loaded = self._load(each.found)
             if isinstance(loaded, file_reading.Rejected):
@@ -174,7 +170,7 @@ class FileJobs:
         twins = [twin for twin in self.manifest.with_digest(loaded.digest, _TWINS) if twin.path != path]
         return next((twin for twin in twins if not os.path.lexists(twin.path)), next(iter(twins), None))
 
-    def _documents(self, file: OpenFile) -> Iterator[Job]:
+    def _documents(self, file: OpenFile) -> Iterator[sending.Job]:
         for item in self._inputs(file.loaded):
             made = item if isinstance(item, file_reading.Rejected) else self._line(item.document, file)
             if isinstance(item, file_reading.Rejected) or isinstance(made, file_reading.Rejected):
@@ -182,7 +178,7 @@ class FileJobs:
                 continue
             file.sent.append(FileDocument(item.document.source, document_id(item.document)))
             self._touched[file.path] = file
-            yield Job(made, partial(self._done, file, item))
+            yield sending.Job(made, partial(self._done, file, item))
         # On the event loop, as the receipts: `kept`, `rejected` and `is_read` need no lock.
         self.call_soon(partial(self._read, file))
 
@@ -281,12 +277,12 @@ def bulk_line(
         "fromFile": True,
         "occurredAt": document.occurred_at,
         "messageTimes": [{"start": each.start, "at": each.at} for each in document.message_times] or None,
-        "metadata": metadata_json(document.metadata),
+        "metadata": wire.metadata_json(document.metadata),
         "like": like,
         "deferVectors": defer,
         "origin": document.origin.value if document.origin is not None else None,
     }
     try:
-        return read_fields(BulkLine, fields)
+        return parsing.read_fields(BulkLine, fields)
     except InvalidInputError as error:
         return file_reading.Rejected(file_reading.printable(Path(document.source)), str(error))

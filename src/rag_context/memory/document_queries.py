@@ -13,9 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from rag_context.api import stored_documents
-from rag_context.api.handlers import CallContext, performs
-from rag_context.api.index import VersionsRequest, VersionsResponse
+from rag_context.api import handlers, index, stored_documents
 from rag_context.api.operations import memory
 from rag_context.api.search import (
     FetchRequest,
@@ -90,10 +88,10 @@ class DocumentQueries:
             else None,
         )
 
-    async def missing(self, request: VersionsRequest) -> VersionsResponse:
+    async def missing(self, request: index.VersionsRequest) -> index.VersionsResponse:
         versions = request.versions
         stored = await self._documents.content_hashes(list(versions))
-        return VersionsResponse(missing=[id_ for id_, version in versions.items() if stored.get(id_) != version])
+        return index.VersionsResponse(missing=[id_ for id_, version in versions.items() if stored.get(id_) != version])
 
 
 def _listed(listing: Listing) -> stored_documents.ListedDocument:
@@ -278,7 +276,7 @@ def _shown(passage: Passage, score: float) -> stored_documents.SimilarDocument:
 
 FOUND = 10
 
-Search: TypeAlias = Callable[[SearchRequest, CallContext], Awaitable[SearchResponse]]
+Search: TypeAlias = Callable[[SearchRequest, handlers.CallContext], Awaitable[SearchResponse]]
 Get: TypeAlias = Callable[[GetRequest], Awaitable[GetResponse]]
 
 
@@ -287,8 +285,8 @@ class SearchFetch:
         self._search = search
         self._get = get
 
-    @performs(memory.FIND)
-    async def find(self, request: FindRequest, context: CallContext) -> FindResponse:
+    @handlers.performs(memory.FIND)
+    async def find(self, request: FindRequest, context: handlers.CallContext) -> FindResponse:
         answer = await self._search(SearchRequest(query=request.query, limit=FOUND, agent=request.agent), context)
         best: dict[str, SearchResult] = {}
         for result in answer.results:
@@ -300,7 +298,7 @@ class SearchFetch:
         ]
         return FindResponse(results=found, warning=answer.warning)
 
-    @performs(memory.FETCH)
+    @handlers.performs(memory.FETCH)
     async def fetch(self, request: FetchRequest) -> FetchResponse:
         """Read a document. Raises: NotFoundError, BackendError."""
         document = await self._get(GetRequest(document_id=request.id))

@@ -7,12 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rag_context.agents.answering import HookAnswers
-from rag_context.agents.calls import Call
+from rag_context.agents import answering, calls, gate, histories, sessions
 from rag_context.agents.digests import Digests
-from rag_context.agents.gate import Gate, Shown
-from rag_context.agents.histories import Capture
-from rag_context.agents.sessions import Budgets, Sessions
 from rag_context.agents.workspace import Workspace
 from rag_context.api.index import BulkLine, BulkReceipt, VersionsRequest
 from rag_context.api.operations.memory import DELETE
@@ -36,15 +32,15 @@ CAPTURED_AT_ONCE = 1
 class HookDependencies:
     log: InjectionLog
     digests: Digests
-    budgets: Budgets
-    capture: Capture
+    budgets: sessions.Budgets
+    capture: histories.Capture
     is_enabled: bool = True
     silent_projects: Collection[str] = ()
 
 
 def hook_answers(
     service: "Service", parts: HookDependencies, dependencies: "Dependencies", now: Callable[[], datetime]
-) -> HookAnswers:
+) -> answering.HookAnswers:
     target = LocalTarget(service, CAPTURED_AT_ONCE)
     repositories = dependencies.repositories
 
@@ -52,16 +48,16 @@ def hook_answers(
         parts.digests.touch(project.tag)
         service.work_on(project)
 
-    async def annotate(passages: Sequence[Shown], project: Workspace) -> Sequence[Shown]:
+    async def annotate(passages: Sequence[gate.Shown], project: Workspace) -> Sequence[gate.Shown]:
         return passages if repositories is None else await _annotated(repositories, passages, project)
 
-    def capture(call: Call, project: Workspace) -> None:
+    def capture(call: calls.Call, project: Workspace) -> None:
         if call.transcript is not None:
             parts.capture.begin(target, call.transcript, call.client, str(project.root))
 
-    return HookAnswers(
-        Gate(service.rank, service.tokenizer),
-        Sessions(parts.log, parts.budgets),
+    return answering.HookAnswers(
+        gate.Gate(service.rank, service.tokenizer),
+        sessions.Sessions(parts.log, parts.budgets),
         service.tokenizer,
         dependencies.redactor.text,
         is_enabled=parts.is_enabled,
@@ -73,7 +69,9 @@ def hook_answers(
     )
 
 
-async def _annotated(repositories: Repositories, passages: Sequence[Shown], project: Workspace) -> Sequence[Shown]:
+async def _annotated(
+    repositories: Repositories, passages: Sequence[gate.Shown], project: Workspace
+) -> Sequence[gate.Shown]:
     # What is shown of a unit is either of this project, or of none.
     cited = [Cited(each.text, each.occurred_at.timestamp(), (project.tag,)) for each in passages]
     checked = await repositories.check(cited, None) if cited else None

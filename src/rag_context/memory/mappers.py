@@ -5,11 +5,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
-from rag_context.api import search
+from rag_context.api import search, stored_documents, wire
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, MessageTimeFields
 from rag_context.api.maintenance import RecentSearch, StatsBucket, StatsResponse, TimeSpan
-from rag_context.api.stored_documents import ListRequest
-from rag_context.api.wire import TenantRequest, filter_values, metadata_json
 from rag_context.domain.documents import (
     Channel,
     Document,
@@ -61,7 +59,7 @@ def query_of(
     return with_windows(query, request.as_of or now)
 
 
-def filter_of(request: search.SearchRequest | ListRequest, redactor: Redactor) -> Filter:
+def filter_of(request: search.SearchRequest | stored_documents.ListRequest, redactor: Redactor) -> Filter:
     """The filter of a request, whose values are redacted as stored ones are."""
     source = request.source
     # On the wire a source that ends in * is a prefix; in the domain that is a field of its own.
@@ -77,12 +75,12 @@ def filter_of(request: search.SearchRequest | ListRequest, redactor: Redactor) -
         since=request.since,
         until=end_of(request.until, request.as_of),
         origins=Origin(request.min_trust).and_above() if request.min_trust not in (None, Origin.UNKNOWN) else (),
-        **filter_values(request),
+        **wire.filter_values(request),
     )
     return redactor.where(where)
 
 
-def tenant_of(request: TenantRequest | IndexRequest) -> Tenant:
+def tenant_of(request: wire.TenantRequest | IndexRequest) -> Tenant:
     return Tenant(request.project or "", request.branch or "", request.path_hash or "")
 
 
@@ -244,7 +242,7 @@ def _result(result: Result, link: Link | None, *, explain: bool) -> search.Searc
 
 def document_fields(document: Document | Listing | Passage) -> dict[str, Any]:
     """What every answer says of a document, by the names of its fields."""
-    metadata = metadata_json(document.metadata)
+    metadata = wire.metadata_json(document.metadata)
     origin = document.chunk.origin if isinstance(document, Passage) else document.origin
     return {**document.described(), "occurred_at": document.occurred_at, "origin": origin.value, "metadata": metadata}
 
@@ -285,7 +283,7 @@ def search_record(
         agent=request.agent or UNKNOWN_AGENT,
         content_type=request.content_type,
         error=answer.error or (UNANSWERED if answer.unanswerable else None),
-        **filter_values(request),
+        **wire.filter_values(request),
     )
 
 

@@ -23,9 +23,7 @@ from rag_context.memory.changing import FILES, Changes
 from rag_context.memory.mappers import tenant_of
 from rag_context.projects.project_requests import TenantResolver
 from rag_context.references.repositories import Cited, Repositories
-from rag_context.search import rules
-from rag_context.search.newer import contradiction
-from rag_context.search.retrievers import Backends
+from rag_context.search import newer, retrievers, rules
 
 REVIEW_S = 2.0
 """A call examines no further document after this."""
@@ -53,7 +51,7 @@ class _Examination:
 @dataclass(eq=False)
 class Review:
     changes: Changes
-    backends: Backends
+    backends: retrievers.Backends
     tenants: TenantResolver
     repositories: Repositories | None
     _: KW_ONLY
@@ -178,7 +176,7 @@ class Review:
             for passage in passages.values():
                 if passage.content_type == CODE or passage.occurred_at >= chunk.occurred_at:
                     continue
-                sentences = contradiction(chunk.text, passage.chunk.text)
+                sentences = newer.contradiction(chunk.text, passage.chunk.text)
                 stored = None if sentences is None else await self._documents.stored(passage.document_id)
                 if sentences is not None and stored is not None and len(stored.chunk_ids) <= SHORT:
                     detail = "A later statement gives another value"

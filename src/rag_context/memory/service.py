@@ -46,16 +46,12 @@ from rag_context.memory.rebuilding import Rebuilding
 from rag_context.memory.review import Review
 from rag_context.memory.single_writes import SingleWrites
 from rag_context.memory.telemetry import TIME_RANGES, Recorder, Telemetry, describe, describe_indexing
-from rag_context.ports.models import CONFIRMED, Tokenizer
-from rag_context.ports.reading import MetricsStore
-from rag_context.ports.writing import Journal, ModelRegistry
+from rag_context.ports import models, reading, writing
 from rag_context.projects.project_requests import TenantResolver
 from rag_context.projects.project_service import ProjectDependencies, ProjectService
 from rag_context.references.repositories import Cited, Repositories
-from rag_context.resilience.admission import Admissions
-from rag_context.resilience.component_checks import HealthMonitor
+from rag_context.resilience import admission, component_checks, dependency
 from rag_context.resilience.deadline import Deadline, set_within
-from rag_context.resilience.dependency import BreakerState
 from rag_context.search.chain import WARNINGS, SearchChain
 from rag_context.search.query import Answer, Level, Mode, Query, ResultCache
 from rag_context.search.question_rules import with_windows
@@ -86,27 +82,27 @@ class Dependencies:
 
     backends: Backends
     embedder: BoundEmbedder
-    metrics: MetricsStore
-    registry: ModelRegistry
+    metrics: reading.MetricsStore
+    registry: writing.ModelRegistry
     chain: SearchChain
     cache: ResultCache
     indexer: Indexer
     telemetry: Telemetry
     maintenance: BackgroundMaintenance
-    health: HealthMonitor
+    health: component_checks.HealthMonitor
     rebuilding: Rebuilding | None = None
     projects: ProjectDependencies | None = None
     collections: CollectionService | None = None
     hooks: HookDependencies | None = None
     repositories: Repositories | None = None
     """What passages cite is checked against these."""
-    admissions: Admissions = field(default_factory=Admissions.unlimited)
+    admissions: admission.Admissions = field(default_factory=admission.Admissions.unlimited)
     redactor: Redactor = field(default_factory=Redactor)
     records_queries: bool = True
     """Whether records of searches hold the queries."""
     traces_content: bool = False
     """Whether traces hold queries, and ids of what was found."""
-    journal: Journal | None = None
+    journal: writing.Journal | None = None
     trash_kept: timedelta = timedelta(days=30)
     """How long what was forgotten can be restored."""
     forget_files: Callable[[Collection[str]], None] = lambda _: None
@@ -422,14 +418,14 @@ class Service:
         return self._dependencies.embedder.model
 
     @property
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> models.Tokenizer:
         """The tokenizer of the model; available before the model is loaded."""
         return self._dependencies.embedder.tokenizer
 
     async def health(self) -> maintenance.HealthResponse:
         started = self._clock()
         breaker = self._dependencies.chain.breaker
-        if breaker.state is BreakerState.HALF_OPEN:  # without a search of its own it would stay half open
+        if breaker.state is dependency.BreakerState.HALF_OPEN:  # without a search of its own it would stay half open
             await self._dependencies.chain.search(PROBE)
         counts = await self._count()  # first: a store that fails here is examined again, not answered from the cache
         findings = await self._dependencies.health.examine(counts, self._known_model())
@@ -491,7 +487,7 @@ class Service:
         """Whether a search would be answered at level 1 now."""
         if (
             not self._dependencies.maintenance.bound.is_set()
-            or self._dependencies.chain.breaker.state is BreakerState.OPEN
+            or self._dependencies.chain.breaker.state is dependency.BreakerState.OPEN
         ):
             return False
         findings = await self._dependencies.health.examine(model=self._known_model())
@@ -534,7 +530,7 @@ class Service:
                 return answer
 
         embeds = query.mode is not Mode.TEXT and query.vector is None
-        provenance = parts.embedder.provenance if embeds else CONFIRMED
+        provenance = parts.embedder.provenance if embeds else models.CONFIRMED
         known = partial(parts.chain.state_of, query.where.tenant)
         return await parts.cache.answered(query, known, search, parts.look, provenance)
 

@@ -12,16 +12,10 @@ from rag_context.files.watching import watch
 from rag_context.ingest.indexer import Indexer
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import ProjectRegistry
-from rag_context.projects import records
-from rag_context.projects.callers import Activations, ProjectRecords
-from rag_context.projects.document_lists import DocumentLists
-from rag_context.projects.front_matter import rewrite
-from rag_context.projects.links import invalid_path
-from rag_context.projects.project_documents import project_document
+from rag_context.projects import callers, document_lists, front_matter, links, project_documents, records, tenants
 from rag_context.projects.project_following import STOP_S, FollowerDependencies, FollowState, ProjectFollower, Watch
 from rag_context.projects.project_opening import Activation, open_project
 from rag_context.projects.sync import FileOutcome, Progress, SyncReceipt, is_document, no_progress
-from rag_context.projects.tenants import Deletion, Tenants, tenants_of
 
 FIRST_SYNC_TIMEOUT_S = 20.0
 """How long an activation waits for its first synchronisation, which then continues in the background."""
@@ -52,10 +46,10 @@ class Projects:
         max_bytes: int = DEFAULT_MAX_BYTES,
         first_sync_timeout_s: float = FIRST_SYNC_TIMEOUT_S,
     ) -> None:
-        self.document_lists = DocumentLists(documents)
-        self.activations = Activations()
-        self.project_records = ProjectRecords(registry)
-        self.tenants = Tenants(documents, lambda: self._followed)
+        self.document_lists = document_lists.DocumentLists(documents)
+        self.activations = callers.Activations()
+        self.project_records = callers.ProjectRecords(registry)
+        self.tenants = tenants.Tenants(documents, lambda: self._followed)
         self.resuming: dict[Tenant, str] = {}
         """Projects that an earlier process followed and this one does not follow yet, each with the reason."""
         self._indexer = indexer
@@ -143,7 +137,9 @@ class Projects:
         follower = self._of(activation)
         relative = await asyncio.to_thread(activation.located, path)
         if not is_document(relative):
-            raise invalid_path(f"{relative!r} is not a document: its name does not end in .md, .rst, .adoc or .txt")
+            raise links.invalid_path(
+                f"{relative!r} is not a document: its name does not end in .md, .rst, .adoc or .txt"
+            )
         return await self._document(await follower.documents.index(relative))
 
     async def promote(self, activation: Activation, path: str, level: records.PromotionLevel) -> Promotion:
@@ -153,14 +149,14 @@ class Projects:
         work = asyncio.ensure_future(self._promote(follower, relative, level))
         return await asyncio.shield(work)  # a caller that disconnects must not interrupt it halfway
 
-    async def delete_documents(self, project: str, branch: str | None, path_hash: str | None) -> Deletion:
+    async def delete_documents(self, project: str, branch: str | None, path_hash: str | None) -> tenants.Deletion:
         """Delete all documents of a project, stop following its files, and end its activations.
 
         Raises: InvalidInputError (no name), BackendError (some are still stored; the project stays recorded).
         """
         async with self._lock:
             known = [*self._followed, *(each.tenant for each in await self.project_records.records())]
-            ended = tenants_of(dict.fromkeys(known), project, branch, path_hash)
+            ended = tenants.tenants_of(dict.fromkeys(known), project, branch, path_hash)
             # First of all, or the followers would index the files again whose documents are deleted.
             for tenant in ended:
                 await self._end(tenant)
@@ -291,7 +287,7 @@ class Projects:
         self.activations.replace(tenant, None)
 
     async def _promote(self, follower: ProjectFollower, path: str, level: records.PromotionLevel) -> Promotion:
-        written = await asyncio.to_thread(rewrite, follower.activation.docs_root / path, level)
+        written = await asyncio.to_thread(front_matter.rewrite, follower.activation.docs_root / path, level)
         try:
             document = await self._document(await follower.documents.index(path))
         except RagContextError:
@@ -317,11 +313,11 @@ class Projects:
         """The stored document of a file, from the receipt for indexing it."""
         if receipt.outcome is FileOutcome.REJECTED:
             message = f"{receipt.path!r} cannot be indexed: {receipt.reason}"
-            raise records.FileSystemError(message) if receipt.again else invalid_path(message)
+            raise records.FileSystemError(message) if receipt.again else links.invalid_path(message)
         stored = await self._documents.get(receipt.document_id or "")
         if stored is None:
             raise records.DocumentNotFoundError(f"{receipt.path!r} was deleted while it was indexed")
-        return project_document(stored)
+        return project_documents.project_document(stored)
 
     def _of(self, activation: Activation) -> ProjectFollower:
         follower = self._followed.get(activation.tenant)

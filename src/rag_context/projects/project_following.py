@@ -16,11 +16,8 @@ from rag_context.errors import BackendError, ConfigurationError, InvalidInputErr
 from rag_context.files.file_reading import IGNORE_FILES
 from rag_context.files.watching import watch
 from rag_context.ingest.indexer import Indexer
-from rag_context.projects import sync
+from rag_context.projects import project_documents, project_opening, sync, tenants
 from rag_context.projects.document_lists import DocumentLists
-from rag_context.projects.project_documents import DocsFolder
-from rag_context.projects.project_opening import Activation, external_scope
-from rag_context.projects.tenants import current_branch, head_file, is_checking_out
 from rag_context.resilience.deadline import ended, set_within
 
 FIRST_RETRY_S = 2.0
@@ -171,7 +168,7 @@ class ProjectFollower:
     configuration, a schema or an ignore file.
     """
 
-    activation: Activation
+    activation: project_opening.Activation
     dependencies: FollowerDependencies
     _: KW_ONLY
     related_tenants: Sequence[Tenant]
@@ -187,7 +184,7 @@ class ProjectFollower:
         self._followers = [self._follower(self.documents)]
         external = activation.config.external
         if external is not None and activation.external is not None and activation.external_root is not None:
-            scope = external_scope(external)
+            scope = project_opening.external_scope(external)
             self._followers.append(
                 self._follower(self._synchroniser(activation.external, activation.external_root, scope))
             )
@@ -231,7 +228,7 @@ class ProjectFollower:
         same_root = [each for each in self.related_tenants if each.path_hash == tenant.path_hash]
         related_tenants = tuple(dict.fromkeys([*(each for each in same_name if each not in same_root), *same_root]))
         return sync.Synchroniser(
-            DocsFolder(tenant, root, self.activation.doc_types),
+            project_documents.DocsFolder(tenant, root, self.activation.doc_types),
             tools.indexer,
             tools.document_lists,
             related_tenants=related_tenants,
@@ -274,7 +271,7 @@ class ProjectFollower:
             return True
         root = self.activation.repository_root
         for _ in range(round(CHECKOUT_S / _STEP_S)):
-            if not await asyncio.to_thread(is_checking_out, root):
+            if not await asyncio.to_thread(tenants.is_checking_out, root):
                 break
             await asyncio.sleep(_STEP_S)
         if await asyncio.to_thread(_branch, root) == self.activation.tenant.branch:
@@ -287,7 +284,7 @@ class ProjectFollower:
 
     async def _watch_branch(self) -> None:
         """Detect a checkout that changes no document."""
-        head = await asyncio.to_thread(head_file, self.activation.repository_root)
+        head = await asyncio.to_thread(tenants.head_file, self.activation.repository_root)
         if not head.is_file():
             return
         try:
@@ -318,7 +315,7 @@ class ProjectFollower:
             logger.critical("a project is no longer followed", exc_info=error)
 
 
-def rule_files(activation: Activation) -> tuple[Path, ...]:
+def rule_files(activation: project_opening.Activation) -> tuple[Path, ...]:
     """The configuration, schemas and ignore files outside the docs folder; some of them may not exist."""
     config = activation.config
     schemas = [config.path.parent / each.schema_file for each in config.custom_doc_types if each.schema_file]
@@ -344,6 +341,6 @@ def _stamps(files: Sequence[Path]) -> tuple[tuple[int, int, int] | None, ...]:
 
 def _branch(root: Path) -> str | None:
     try:
-        return current_branch(root)
+        return tenants.current_branch(root)
     except InvalidInputError:
         return None

@@ -14,13 +14,11 @@ from rag_context.domain.callers import CallerId
 from rag_context.domain.documents import Tenant
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ports.reading import DocumentStore
-from rag_context.projects import records
+from rag_context.projects import project_following, records, sync
 from rag_context.projects.activation import Projects
 from rag_context.projects.config import QUERY_DEFAULTS, SEARCH_DEFAULTS
 from rag_context.projects.doc_types import built_in_doc_types
-from rag_context.projects.project_following import FollowState
 from rag_context.projects.project_opening import Activation
-from rag_context.projects.sync import FileOutcome, SyncReport
 from rag_context.projects.tenants import Tenants, is_named
 from rag_context.search.query import Answer
 
@@ -160,7 +158,7 @@ def _behind(projects: Projects, tenant: Tenant) -> list[str]:
     return catching_up(projects.state(tenant), projects.resuming.get(tenant))
 
 
-def catching_up(state: FollowState | None, resuming: str | None = None) -> list[str]:
+def catching_up(state: project_following.FollowState | None, resuming: str | None = None) -> list[str]:
     """Why the index may be older than the files: `state` is that of following them, `resuming` why they are not yet."""
     warnings = [f"The project's documents may be older than its files: {resuming}"] if resuming is not None else []
     if state is None:
@@ -176,11 +174,11 @@ def catching_up(state: FollowState | None, resuming: str | None = None) -> list[
     return warnings
 
 
-_NOT_INDEXED = (FileOutcome.REJECTED, FileOutcome.DEFERRED)
+_NOT_INDEXED = (sync.FileOutcome.REJECTED, sync.FileOutcome.DEFERRED)
 
 
 def following_warnings(
-    activation: Activation, state: FollowState | None, documents: Sequence[records.ProjectDocument]
+    activation: Activation, state: project_following.FollowState | None, documents: Sequence[records.ProjectDocument]
 ) -> list[str]:
     """Warnings about a project: its configuration, the progress of its first indexing, and its files."""
     config = activation.config
@@ -192,7 +190,7 @@ def following_warnings(
     return warnings + [f"{each.path}: {warning}" for each in documents for warning in each.warnings]
 
 
-def _not_indexed(report: SyncReport, what: str, folder: str) -> list[str]:
+def _not_indexed(report: sync.SyncReport, what: str, folder: str) -> list[str]:
     """The files that were not indexed, with the reasons; `what` and `folder` describe the folder itself."""
     return [
         f"{what} {folder!r}: {each.reason}" if each.path == "." else f"{each.path}: {each.reason}"

@@ -16,11 +16,8 @@ from rag_context.domain.documents import ProjectRecord, Tenant, utc_now
 from rag_context.domain.search import Filter
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ports.models import ChatModel
-from rag_context.projects import project_requests
+from rag_context.projects import housekeeping, project_opening, project_questions, project_requests
 from rag_context.projects.activation import Projects
-from rag_context.projects.housekeeping import DEFAULT_RULES, Housekeeping, HousekeepingRules, removal_time, why_gone
-from rag_context.projects.project_opening import Activation
-from rag_context.projects.project_questions import ProjectQuestions, RecordSearch
 from rag_context.projects.records import DEFAULT_DOC_TYPE, DocTypeInfo, DocumentNotFoundError, PromotionLevel
 from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
 from rag_context.resilience.admission import Admissions
@@ -35,7 +32,7 @@ class ProjectDependencies:
     projects: Projects
     retrieval: RetrievalDependencies
     chat: ChatModel | None = None
-    rules: HousekeepingRules = DEFAULT_RULES
+    rules: housekeeping.HousekeepingRules = housekeeping.DEFAULT_RULES
 
 
 class ProjectService:
@@ -44,7 +41,7 @@ class ProjectService:
     def __init__(
         self,
         dependencies: ProjectDependencies,
-        record_search: RecordSearch,
+        record_search: project_questions.RecordSearch,
         admissions: Admissions,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -55,12 +52,12 @@ class ProjectService:
         self._retrieval = dependencies.retrieval
         self._documents = dependencies.retrieval.documents
         self._document_lists = dependencies.retrieval.document_lists
-        self.questions = ProjectQuestions(
+        self.questions = project_questions.ProjectQuestions(
             self._resolver, dependencies.retrieval, dependencies.chat, record_search, admissions, clock=clock, now=now
         )
         """The tools that search the documents."""
         self._grace = dependencies.rules.grace
-        self.housekeeping = Housekeeping(dependencies.projects, dependencies.rules, clock)
+        self.housekeeping = housekeeping.Housekeeping(dependencies.projects, dependencies.rules, clock)
         """Background work on projects; a server runs it."""
         self._admissions = admissions
         self._now = now
@@ -197,8 +194,8 @@ class ProjectService:
 
     async def _listed(self, tenant: Tenant, record: ProjectRecord | None) -> wire.ListedProject:
         gone, end = None, None
-        if record is not None and (gone := await asyncio.to_thread(why_gone, record)) is not None:
-            end = removal_time(record.gone_since or self._now(), record, self._grace)
+        if record is not None and (gone := await asyncio.to_thread(housekeeping.why_gone, record)) is not None:
+            end = housekeeping.removal_time(record.gone_since or self._now(), record, self._grace)
         return wire.ListedProject(
             **project_requests.tenant_fields(tenant),
             documents=len(await self._documents.matching(Filter(tenant), MAX_COUNTED)),
@@ -210,7 +207,7 @@ class ProjectService:
             warnings=[*([gone] if gone is not None else []), *self._resolver.behind(tenant)],
         )
 
-    async def _files_of(self, request: wire.InProjectRequest, context: CallContext) -> Activation:
+    async def _files_of(self, request: wire.InProjectRequest, context: CallContext) -> project_opening.Activation:
         """The project whose files a request is about, on the branch that is checked out now."""
         activation = await self._projects.checked_out(
             project_requests.followed(await self._resolver.resolve(request, context.caller))

@@ -12,23 +12,15 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rag_context._version import __version__
+from rag_context.api import index, maintenance, operations, parsing
 from rag_context.api.handlers import CallContext
-from rag_context.api.index import BulkLine, VersionsRequest
-from rag_context.api.maintenance import BareHealth
-from rag_context.api.operations import Access
-from rag_context.api.parsing import read_fields, read_json
 from rag_context.client.address import CHALLENGE, proof_of
 from rag_context.domain.journal import acting
 from rag_context.memory import accesses
 from rag_context.memory.service import Service
-from rag_context.server import requests
-from rag_context.server.bulk import BulkRun
+from rag_context.server import bulk, embedding_routes, middleware, openapi, pages, requests
 from rag_context.server.collection_routes import collection_routes
-from rag_context.server.embedding_routes import NAME_CHARS, EmbeddingHandlers
-from rag_context.server.middleware import guarded
-from rag_context.server.openapi import build_openapi
 from rag_context.server.options import METADATA, ServerOptions
-from rag_context.server.pages import EVENTS_PATH, PAGE_PREFIX, Events, page_part
 from rag_context.server.tools import Registry, Tool, build_tools
 
 _NDJSON_KINDS = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
@@ -59,20 +51,20 @@ def create_app(
 
     routes = [*handlers.routes(), *collection_routes(service, options), Route("/mcp", mcp)]
     router = Router(routes, redirect_slashes=False, lifespan=lambda _app: mcp.running())
-    return App(service, options, tools, router, guarded(front(router), options))
+    return App(service, options, tools, router, middleware.guarded(front(router), options))
 
 
 class _Bulk:
     def __init__(self, service: Service, options: ServerOptions) -> None:
         self._service = service
         self._options = options
-        self._model = BulkLine.with_vocabulary(options.vocabulary)
+        self._model = index.BulkLine.with_vocabulary(options.vocabulary)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         opened = requests.http_request(scope)
-        requests.require(Access.ADD, opened)
+        requests.require(operations.Access.ADD, opened)
         requests.check_media_type(opened, _NDJSON_KINDS, "Send Content-Type: application/x-ndjson")
-        run = BulkRun(
+        run = bulk.BulkRun(
             service=self._service.bound_to(requests.caller_id(opened).bounds),
             model=self._model,
             line_bytes=self._options.bulk_line_bytes,
@@ -104,7 +96,7 @@ class _Handlers:
             "/openapi.json": self._described,
             "/docs": self._page,
             "/": self._page,
-            f"{PAGE_PREFIX}{{name}}": self._page,
+            f"{pages.PAGE_PREFIX}{{name}}": self._page,
         }
         if self._options.issuer is not None:
             gets[self._options.issuer.metadata_path] = gets[METADATA] = self._whose_tokens
@@ -112,8 +104,8 @@ class _Handlers:
             Route("/tools/{name}", requests.Endpoint(self._run_tool)),
             Route("/bulk", _Bulk(self._service, self._options), methods=["POST"]),
             Route("/bulk/versions", requests.Endpoint(self._versions), methods=["POST"]),
-            *EmbeddingHandlers(self._service).routes(),
-            Route(EVENTS_PATH, Events(self._service), methods=["GET"]),
+            *embedding_routes.EmbeddingHandlers(self._service).routes(),
+            Route(pages.EVENTS_PATH, pages.Events(self._service), methods=["GET"]),
             *(Route(path, requests.Endpoint(handle), methods=["GET"]) for path, handle in gets.items()),
         ]
 
@@ -126,10 +118,10 @@ class _Handlers:
         name = scope["path_params"]["name"]
         tool = self._tools.get(name)
         if tool is None:
-            raise requests.RequestRejectedError(404, f"Tool {name[:NAME_CHARS]} not found")
+            raise requests.RequestRejectedError(404, f"Tool {name[: embedding_routes.NAME_CHARS]} not found")
         requests.require(tool.access, opened)
         request = await _read_request(tool, opened, scope, receive)
-        may = opened.caller is not None and opened.caller.access.allows(Access.WRITE)
+        may = opened.caller is not None and opened.caller.access.allows(operations.Access.WRITE)
         with acting(requests.actor_of(opened)):
             context = CallContext(opened.request_id, caller=requests.caller_id(opened), may_write=may)
             answer = tool.run(request, context)
@@ -140,14 +132,14 @@ class _Handlers:
 
     async def _versions(self, scope: Scope, receive: Receive) -> requests.Reply:
         requests.check_media_type(requests.http_request(scope), requests.JSON_KINDS, requests.SEND_JSON)
-        request = read_json(VersionsRequest, await requests.read_body(receive))
+        request = parsing.read_json(index.VersionsRequest, await requests.read_body(receive))
         return requests.Reply((await self._service.missing(request)).to_json())
 
     async def _health(self, scope: Scope, _receive: Receive) -> requests.Reply:
         report = await self._service.health()
         caller = requests.http_request(scope).caller
         if caller is None or caller.bounds is not None:
-            return requests.Reply(BareHealth(healthy=report.healthy).to_json())
+            return requests.Reply(maintenance.BareHealth(healthy=report.healthy).to_json())
         return requests.Reply(report.to_json())
 
     async def _live(self, scope: Scope, _receive: Receive) -> requests.Reply:
@@ -167,7 +159,7 @@ class _Handlers:
 
     async def _page(self, scope: Scope, _receive: Receive) -> requests.Reply:
         page = "docs.html" if scope["path"] == "/docs" else "index.html"
-        return page_part(scope["path_params"].get("name", page), requests.http_request(scope))
+        return pages.page_part(scope["path_params"].get("name", page), requests.http_request(scope))
 
     async def _described(self, scope: Scope, _receive: Receive) -> requests.Reply:
         """A description of this server, made once, in a thread: it takes most of a second, in which others ask."""
@@ -180,7 +172,7 @@ class _Handlers:
     def _description(self, path: str) -> requests.Reply:
         if path == "/tools":
             return requests.Reply.json({"tools": self._tools.listing()})
-        return requests.Reply.json(build_openapi(self._tools, self._options, __version__))
+        return requests.Reply.json(openapi.build_openapi(self._tools, self._options, __version__))
 
 
 async def _read_request(tool: Tool[Any], opened: requests.HttpRequest, scope: Scope, receive: Receive) -> Any:
@@ -188,9 +180,9 @@ async def _read_request(tool: Tool[Any], opened: requests.HttpRequest, scope: Sc
     if method == "POST":
         if opened.has_body():
             requests.check_media_type(opened, requests.JSON_KINDS, requests.SEND_JSON)
-        return read_json(tool.request, await requests.read_body(receive) or b"{}")
+        return parsing.read_json(tool.request, await requests.read_body(receive) or b"{}")
     if tool.in_url and method in {"GET", "HEAD"}:
-        return read_fields(tool.request, requests.query_fields(scope))
+        return parsing.read_fields(tool.request, requests.query_fields(scope))
     allowed = "GET, HEAD, POST" if tool.in_url else "POST"
     raise requests.RequestRejectedError(405, "Method not allowed", allow=allowed)
 

@@ -5,10 +5,7 @@ from urllib.parse import parse_qsl, unquote
 
 from starlette.types import Message
 
-from rag_context.api.handlers import CallContext
-from rag_context.api.index import BulkLine, VersionsRequest
-from rag_context.api.parsing import ErrorResponse, read_json
-from rag_context.api.wire import Vocabulary, WireResponse
+from rag_context.api import handlers, index, parsing, wire
 from rag_context.client.batch import Batch
 from rag_context.client.call import Call
 from rag_context.client.errors import ClientError
@@ -16,11 +13,7 @@ from rag_context.client.replies import failed
 from rag_context.errors import FieldError
 from rag_context.logs import REQUEST_ID
 from rag_context.memory.service import Service
-from rag_context.server.bulk import BulkRun
-from rag_context.server.collection_routes import CollectionHandlers, matched, read_query
-from rag_context.server.failures import failure_of
-from rag_context.server.requests import RequestRejectedError
-from rag_context.server.tools import build_tools
+from rag_context.server import bulk, collection_routes, failures, requests, tools
 from rag_context.settings import Settings
 
 Answer = TypeVar("Answer")
@@ -30,15 +23,17 @@ _TOOLS, _VERSIONS = "/tools/", "/bulk/versions"
 
 class DirectCalls:
     def __init__(self, service: Service, settings: Settings) -> None:
-        vocabulary = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
+        vocabulary = wire.Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
         self._service = service
-        self._tools = build_tools(service, vocabulary)
-        self._line = BulkLine.with_vocabulary(vocabulary)
+        self._tools = tools.build_tools(service, vocabulary)
+        self._line = index.BulkLine.with_vocabulary(vocabulary)
         self._concurrency = settings.indexing.concurrency
         self._collections = (
             None
             if service.collections is None
-            else CollectionHandlers(service.collections, service.handlers(), settings.server.max_collection_body_bytes)
+            else collection_routes.CollectionHandlers(
+                service.collections, service.handlers(), settings.server.max_collection_body_bytes
+            )
         )
 
     async def send(self, call: Call[Answer], request_id: str) -> Answer:
@@ -56,7 +51,7 @@ class DirectCalls:
     async def send_batch(self, batch: Batch, request_id: str) -> None:
         """Index the documents that have no receipt yet. Raises: ClientError."""
         content = batch.begin()
-        run = BulkRun(
+        run = bulk.BulkRun(
             service=self._service,
             model=self._line,
             line_bytes=len(content) + 1,
@@ -79,27 +74,27 @@ class DirectCalls:
     async def aclose(self) -> None:
         """Nothing is open: who opened the service closes it."""
 
-    async def _perform(self, call: Call[Answer], request_id: str) -> WireResponse:
-        context = CallContext(request_id)
+    async def _perform(self, call: Call[Answer], request_id: str) -> wire.WireResponse:
+        context = handlers.CallContext(request_id)
         path, _, query = call.path.partition("?")
         if path.startswith(_TOOLS):
             name = unquote(path.removeprefix(_TOOLS))
             tool = self._tools.get(name)
             if tool is None:
-                raise RequestRejectedError(404, f"Tool {name} not found")
-            return await tool.run(read_json(tool.request, call.body or b"{}"), context)
+                raise requests.RequestRejectedError(404, f"Tool {name} not found")
+            return await tool.run(parsing.read_json(tool.request, call.body or b"{}"), context)
         if path == _VERSIONS:
-            return await self._service.missing(read_json(VersionsRequest, call.body or b"{}"))
+            return await self._service.missing(parsing.read_json(index.VersionsRequest, call.body or b"{}"))
         if self._collections is None:
-            raise RequestRejectedError(404, "Not found")
-        route, names = matched(call.method, path.encode())
-        fields = read_query(route, names, dict(parse_qsl(query, keep_blank_values=True)))
+            raise requests.RequestRejectedError(404, "Not found")
+        route, names = collection_routes.matched(call.method, path.encode())
+        fields = collection_routes.read_query(route, names, dict(parse_qsl(query, keep_blank_values=True)))
         return await self._collections.perform(route, names, fields, call.body, context)
 
 
 def _client_error(error: Exception, request_id: str) -> ClientError:
-    failure = failure_of(error, request_id)
-    details = failure.body.details if isinstance(failure.body, ErrorResponse) else None
+    failure = failures.failure_of(error, request_id)
+    details = failure.body.details if isinstance(failure.body, parsing.ErrorResponse) else None
     return failed(
         failure.status,
         request_id,

@@ -16,10 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_context import errors
-from rag_context.api.embeddings import OpenAiErrorResponse
+from rag_context.api import embeddings, search, wire
 from rag_context.api.parsing import CODES, Detail, ErrorCode, ErrorResponse
-from rag_context.api.search import SearchFailedError, SearchFailure
-from rag_context.api.wire import WireResponse
 from rag_context.logs import REQUEST_ID
 from rag_context.memory import accesses
 from rag_context.projects.records import ProjectError
@@ -41,15 +39,15 @@ class FailureReport:
     """Why there is no answer: what HTTP writes, MCP shows and a client in this process raises."""
 
     status: int
-    body: ErrorResponse | SearchFailure
+    body: ErrorResponse | search.SearchFailure
     retry_after_s: int | None = None
     headers: _Headers = ()
 
     def reply(self, path: str = "") -> requests.Reply:
         """As a reply to a request for `path`; below `/v1/` it has the shape of OpenAI's API."""
-        body: WireResponse = self.body
+        body: wire.WireResponse = self.body
         if path.startswith(OPENAI_PREFIX) and isinstance(self.body, ErrorResponse):
-            body = OpenAiErrorResponse.of(self.status, self.body)
+            body = embeddings.OpenAiErrorResponse.of(self.status, self.body)
         wait = () if self.retry_after_s is None else ((b"retry-after", b"%d" % self.retry_after_s),)
         return requests.Reply(body.to_json(), self.status, headers=(*self.headers, *wait))
 
@@ -69,7 +67,7 @@ def failure_of(error: Exception, request_id: str) -> FailureReport:
         return FailureReport(status, error_body(status, sentence, request_id, code, details), wait, headers)
 
     match error:
-        case SearchFailedError():
+        case search.SearchFailedError():
             return FailureReport(_STRICT_STATUS[error.failure.code], error.failure, retry_after(error.retry_after_s))
         case requests.RequestRejectedError():
             return report(error.status, code=error.code, wait=error.retry_after_s, headers=error.headers)

@@ -22,16 +22,7 @@ from rag_context.api.parsing import ErrorCode, read_fields
 from rag_context.api.stored_documents import ListRequest
 from rag_context.errors import BackendError, OverloadedError
 from rag_context.memory.service import Service
-from rag_context.server.failures import component_sentence
-from rag_context.server.options import ANYONE
-from rag_context.server.requests import (
-    HttpRequest,
-    Reply,
-    RequestRejectedError,
-    http_request,
-    query_fields,
-    while_connected,
-)
+from rag_context.server import failures, options, requests
 
 PAGE_PREFIX = "/page/"
 """Where the scripts and styles of the page are; served without a key, as the page is."""
@@ -65,22 +56,22 @@ _STREAM_HEADERS = [
 ]
 
 
-def page_part(name: str, request: HttpRequest) -> Reply:
+def page_part(name: str, request: requests.HttpRequest) -> requests.Reply:
     """A page, or one of the files of pages. Raises: RequestRejectedError where there is none of that name.
 
     A browser sends a request each time, and gets 304 if nothing changed: after an upgrade no old script is run.
     """
     reply = _parts().get(name)
     if reply is None:
-        raise RequestRejectedError(404, "Not found")
+        raise requests.RequestRejectedError(404, "Not found")
     etag = request.header(b"if-none-match")
     if etag is not None and etag.encode() == dict(reply.headers)[b"etag"]:
-        return Reply(b"", 304, reply.media_type, reply.headers)
+        return requests.Reply(b"", 304, reply.media_type, reply.headers)
     return reply
 
 
 @cache
-def _parts() -> dict[str, Reply]:
+def _parts() -> dict[str, requests.Reply]:
     folder = resources.files("rag_context.server").joinpath("page")
     found = {}
     for file in folder.iterdir():
@@ -89,7 +80,7 @@ def _parts() -> dict[str, Reply]:
             body = file.read_text("utf-8").replace("{{version}}", __version__).encode()
             etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
             headers = (*_HEADERS, (b"cache-control", b"no-cache"), (b"etag", etag.encode()))
-            found[file.name] = Reply(body, media_type=f"{kind}; charset=utf-8".encode(), headers=headers)
+            found[file.name] = requests.Reply(body, media_type=f"{kind}; charset=utf-8".encode(), headers=headers)
     return found
 
 
@@ -104,18 +95,20 @@ class Events:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a `state` event now and whenever the state has changed, until the client or the server goes."""
-        request = read_fields(StatsRequest, query_fields(scope))
-        caller = http_request(scope).caller
-        name = caller.name if caller is not None and caller is not ANYONE else None
+        request = read_fields(StatsRequest, requests.query_fields(scope))
+        caller = requests.http_request(scope).caller
+        name = caller.name if caller is not None and caller is not options.ANYONE else None
         if self._watchers.total() >= MAX_WATCHERS or (name and self._watchers[name] >= MAX_WATCHERS // 2):
-            raise RequestRejectedError(503, "Too many watch already", code=ErrorCode.OVERLOADED, retry_after_s=10)
+            raise requests.RequestRejectedError(
+                503, "Too many watch already", code=ErrorCode.OVERLOADED, retry_after_s=10
+            )
         self._watchers[name] += 1
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
             if scope["method"] == "HEAD":
                 await send({"type": "http.response.body", "body": b""})
                 return
-            await while_connected(receive, self._stream(request.time_range, send))
+            await requests.while_connected(receive, self._stream(request.time_range, send))
         finally:
             self._watchers[name] -= 1
 
@@ -153,7 +146,7 @@ def _state_of(answer: Any) -> Any:
         case OverloadedError():
             return {"error": str(answer)}
         case BackendError():
-            return {"error": component_sentence(answer.component)}
+            return {"error": failures.component_sentence(answer.component)}
         case BaseException():
             raise answer
     return json.loads(answer.to_json())

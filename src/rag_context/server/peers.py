@@ -33,11 +33,8 @@ from rag_context.api.toolsets import Toolset
 from rag_context.domain.documents import Status
 from rag_context.memory.meters import METRICS
 from rag_context.memory.service import Service
-from rag_context.server import requests
-from rag_context.server.failures import RequestIdMiddleware
-from rag_context.server.middleware import BodyLimit
+from rag_context.server import failures, middleware, requests, supervisor
 from rag_context.server.options import ANYONE, ServerOptions
-from rag_context.server.supervisor import WorkerSlot
 
 FIRST = 1
 
@@ -203,7 +200,7 @@ _LABEL = "worker"
 
 
 class Peers:
-    def __init__(self, slot: WorkerSlot) -> None:
+    def __init__(self, slot: supervisor.WorkerSlot) -> None:
         self.number = slot.number
         self.count = slot.count
         self._folder = slot.folder
@@ -335,10 +332,10 @@ def answering(
             await routes(scope, receive, send)
 
     # Bodies were counted where they came in; here it is only noted when one was read.
-    counted = BodyLimit(
+    counted = middleware.BodyLimit(
         trusted, default=options.collection_body_bytes, paths={"/bulk": None}, timeout_s=options.body_timeout_s
     )
-    app = RequestIdMiddleware(counted, max_requests=options.max_requests, log=_quiet)
+    app = failures.RequestIdMiddleware(counted, max_requests=options.max_requests, log=_quiet)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async def receive() -> Message:

@@ -2,17 +2,15 @@
 
 from functools import partial
 
-from rag_context.api import project_queries
+from rag_context.api import operations, project_queries, toolsets
 from rag_context.api import projects as wire
-from rag_context.api.operations import Access, Operation, Reach
-from rag_context.api.toolsets import Toolset
 
 _BY_FOLDER = "a command works on the project of its folder, or on the one that it names"
 _WHOSE = "Works on the project that you activated, unless project names another."
 
-_reading = partial(Operation, needs_project=True, toolset=Toolset.PROJECTS)
-_asking = partial(_reading, reach=Reach.PROJECT)
-_changing = partial(_reading, access=Access.WRITE, read_only=False)
+_reading = partial(operations.Operation, needs_project=True, toolset=toolsets.Toolset.PROJECTS)
+_asking = partial(_reading, reach=operations.Reach.PROJECT)
+_changing = partial(_reading, access=operations.Access.WRITE, read_only=False)
 
 ACTIVATE_PROJECT = _reading(
     name="activate_project",

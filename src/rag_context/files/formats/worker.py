@@ -14,14 +14,12 @@ from pathlib import PurePath
 
 from rag_context.files.formats import exchange
 from rag_context.files.formats.json_stream import BrokenOffError
-from rag_context.files.histories import exports
-from rag_context.files.histories.client_records import counted, read
+from rag_context.files.histories import client_records, exports, transcripts
 from rag_context.files.histories.conversation import Conversation, documents
 from rag_context.files.histories.copied import copied
-from rag_context.files.histories.transcripts import CLIENTS
 from rag_context.resilience.confinement import CutOffError, ProcessLimits, confine, receive, renew, send
 
-_CLIENTS = {client.format: client for client in CLIENTS}
+_CLIENTS = {client.format: client for client in transcripts.CLIENTS}
 _READERS = {
     exchange.Format.PDF: ("pdf", "extract"),
     exchange.Format.WORD: ("markup", "extract_word"),
@@ -104,7 +102,7 @@ def _documents(
         case _ if format_ in _CLIENTS:
             client = _CLIENTS[format_]
             name = path.parent.name if path.name in client.files else path.stem
-            return _documents_of([read(client, data, name, ways)], exchange.OWNER, ways)
+            return _documents_of([client_records.read(client, data, name, ways)], exchange.OWNER, ways)
         case _:
             return [_document(format_, data, limits)]
 
@@ -123,7 +121,7 @@ def _documents_of(
             yield replace(document, origin=origin)
         left_out.update(conversation.left_out)
     if is_empty and left_out:
-        reason = f"has no message of a person or a model; left out: {counted(left_out)}"
+        reason = f"has no message of a person or a model; left out: {client_records.counted(left_out)}"
         raise exchange.ConversionError(reason, expected=True)
 
 

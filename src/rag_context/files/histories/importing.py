@@ -22,10 +22,7 @@ from pathlib import Path
 
 from rag_context.api.index import BulkLine, BulkReceipt, HistoryReceipt
 from rag_context.domain import documents
-from rag_context.files.descriptors import NotRegularError, open_file
-from rag_context.files.file_jobs import bulk_line
-from rag_context.files.file_reading import Rejected, converted_input, stamp_of
-from rag_context.files.folder_sync import RACY_NS
+from rag_context.files import descriptors, file_jobs, file_reading, folder_sync
 from rag_context.files.formats.converter import SNIFFED_BYTES, Converter, format_of
 from rag_context.files.formats.exchange import ConversionError, Extracted, Format, Ways
 from rag_context.files.histories.databases import Connection, opened, session_lines, sessions
@@ -123,7 +120,7 @@ class HistoryImport:
     choice: Choice
     tag: Callable[[str, str], str]
     on_receipt: Listener
-    racy_ns: int = RACY_NS
+    racy_ns: int = folder_sync.RACY_NS
 
     async def run(self, found: Iterable[Transcript]) -> None:
         """Take in what is new in some transcripts. Raises: BackendError (the next run goes on there)."""
@@ -227,7 +224,7 @@ class _Pass:
         choice, stamp = self._histories.choice, documents.FileStamp(0, transcript.version, 0, 0)
         if not transcript.session:
             try:
-                stamp = stamp_of(transcript.path.stat())
+                stamp = file_reading.stamp_of(transcript.path.stat())
             except OSError as error:
                 self._report(transcript, "rejected", f"cannot be read: {error.strerror}")
                 return None
@@ -303,8 +300,8 @@ class _Pass:
                 document = _document(each, session, tag)
                 if documents.document_id(document) in session.deleted:
                     continue
-                line = bulk_line(document, defer=True)
-                if isinstance(line, Rejected):
+                line = file_jobs.bulk_line(document, defer=True)
+                if isinstance(line, file_reading.Rejected):
                     session.note(status="rejected", reason=line.reason)
                     continue
                 session.sent += 1
@@ -443,14 +440,14 @@ def _document(extracted: Extracted, session: _Session, tag: str) -> documents.Do
     number = extracted.part.removeprefix(id_).lstrip("-")
     source = f"{client}:{id_}" + (f"#{number}" if number else "")
     metadata = documents.Metadata(agent=client, tags=(tag,), extra={} if number else session.shared)
-    document = converted_input(extracted, extracted.content_type, id_, source, metadata)
+    document = file_reading.converted_input(extracted, extracted.content_type, id_, source, metadata)
     return replace(document, occurred_at=document.occurred_at or _written(session))
 
 
 def _file(path: Path) -> bytes:
     """The bytes of a file; of a very long one without its longest lines. Raises: ConversionError."""
     try:
-        with os.fdopen(open_file(path), "rb") as file:
+        with os.fdopen(descriptors.open_file(path), "rb") as file:
             data = file.read(MAX_BYTES + 1)
             if len(data) <= MAX_BYTES:
                 return data
@@ -466,7 +463,7 @@ def _file(path: Path) -> bytes:
                     if size > MAX_BYTES:
                         raise ConversionError(f"holds more than {MAX_BYTES} bytes")
             return b"".join(kept)
-    except NotRegularError as error:
+    except descriptors.NotRegularError as error:
         raise ConversionError("not a regular file", expected=True) from error
     except OSError as error:
         raise ConversionError(f"cannot be read: {error.strerror}") from error

@@ -34,12 +34,10 @@ from rag_context.errors import InvalidInputError, NotFoundError, RagContextError
 from rag_context.logs import REQUEST_ID
 from rag_context.memory import accesses
 from rag_context.memory.service import Service
-from rag_context.server.failures import failure_of
+from rag_context.server import failures, options, requests
 from rag_context.server.mcp.handshake import DESCRIPTION, LISTS_TTL_MS, NAME, PROMPTED_BY, TITLE, instructions
 from rag_context.server.mcp.messages import client_name
 from rag_context.server.mcp.readable import for_clients, for_models, readable
-from rag_context.server.options import TrustedIssuer
-from rag_context.server.requests import RequestRejectedError, lacking
 from rag_context.server.tools import Registry, Tool
 
 PREFIX = "rag-context://documents/"
@@ -164,7 +162,7 @@ class RequestContext:
     structured: bool = False
     """Whether answers come as structured content, for programs, instead of as text, for models. Never as both: of
     clients that are given both, some show the model both, and some the structured half alone."""
-    issuer: TrustedIssuer | None = None
+    issuer: options.TrustedIssuer | None = None
     """Whose token the caller bears."""
 
 
@@ -244,7 +242,7 @@ class McpServer:
             )
         try:
             if not client.access.allows(tool.access):
-                raise lacking(tool.access, client.access, client.issuer)
+                raise requests.lacking(tool.access, client.access, client.issuer)
             request = _by_client(read_fields(tool.request, params.arguments or {}), client.client)
             await memory.ready()
             session = context.session
@@ -256,10 +254,10 @@ class McpServer:
                 client_roots=partial(_roots, session),
             )
             response = await tool.run(request, call)
-        except (RagContextError, RequestRejectedError) as error:
+        except (RagContextError, requests.RequestRejectedError) as error:
             # What the caller can act on does not fit the tool's own schema, so it is not structured content.
-            failure = failure_of(error, client.request_id).body
-            if failure.code == ErrorCode.FORBIDDEN and isinstance(error, RequestRejectedError):
+            failure = failures.failure_of(error, client.request_id).body
+            if failure.code == ErrorCode.FORBIDDEN and isinstance(error, requests.RequestRejectedError):
                 accesses.record(tool.name, "403", key=client.caller.key, client=client.client)
             headers = dict(getattr(error, "headers", ()))
             challenge = headers.get(b"www-authenticate")  # by which ChatGPT requests more rights
@@ -359,7 +357,7 @@ class McpServer:
         except (MCPError, ValidationError):
             raise
         except RagContextError as error:
-            sentence = failure_of(error, request_id).body.error
+            sentence = failures.failure_of(error, request_id).body.error
             raise MCPError(types.INTERNAL_ERROR, sentence, {"requestId": request_id}) from None
         except Exception as error:
             logger.exception("unexpected %s in %s", type(error).__name__, ctx.method)

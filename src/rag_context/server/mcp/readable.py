@@ -10,17 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from rag_context.api import maintenance, stored_documents
-from rag_context.api.changes import (
-    DecideResponse,
-    ForgetResponse,
-    HistoryResponse,
-    LogResponse,
-    ReviewResponse,
-    UndoResponse,
-)
-from rag_context.api.index import IndexFilesResponse, IndexResponse
-from rag_context.api.parsing import ErrorResponse
+from rag_context.api import changes, index, maintenance, parsing, stored_documents
 from rag_context.api.search import SearchFailure, SearchResponse, SearchResult, StandingInstruction, level_name
 from rag_context.api.wire import CATEGORIES, Schema, WireResponse
 from rag_context.domain.quoted_text import LIKE_INSTRUCTION, without_tags
@@ -209,7 +199,7 @@ def _get(body: stored_documents.GetResponse) -> Iterator[str]:
     yield body.content
 
 
-def _index(body: IndexResponse) -> Iterator[str]:
+def _index(body: index.IndexResponse) -> Iterator[str]:
     outcomes = {
         "indexed": "Stored.",
         "unchanged": "Already stored; nothing changed.",
@@ -226,7 +216,7 @@ def _index(body: IndexResponse) -> Iterator[str]:
         yield f"Nearly the same content as: {_ids(body.duplicates_of)}."
 
 
-def _index_files(body: IndexFilesResponse) -> Iterator[str]:
+def _index_files(body: index.IndexFilesResponse) -> Iterator[str]:
     done = "Done" if body.status == "done" else "Still running; call again with the same path for the progress. So far"
     yield f"{done}: {body.indexed} indexed, {body.replaced} replaced, {body.unchanged} unchanged."
     if body.pending:
@@ -244,7 +234,7 @@ def _delete(body: stored_documents.DeleteResponse) -> Iterator[str]:
     yield f"{counted(body.deleted_count, 'document')} {done}{ids}." + (" Nothing was changed." if body.dry_run else "")
 
 
-def _history(body: HistoryResponse) -> Iterator[str]:
+def _history(body: changes.HistoryResponse) -> Iterator[str]:
     for version in body.versions:
         line = f"- {_day(version.timestamp)} · documentId {version.document_id} · {version.source}"
         if version.superseded_by is not None:
@@ -252,7 +242,7 @@ def _history(body: HistoryResponse) -> Iterator[str]:
         yield line + (f" · because: {version.reason}" if version.reason else "")
 
 
-def _log(body: LogResponse) -> Iterator[str]:
+def _log(body: changes.LogResponse) -> Iterator[str]:
     if not body.entries:
         yield "Nothing was changed yet."
     for entry in body.entries:
@@ -268,7 +258,7 @@ def _log(body: LogResponse) -> Iterator[str]:
         yield f"There are more: before {body.next_before}."
 
 
-def _review(body: ReviewResponse) -> Iterator[str]:
+def _review(body: changes.ReviewResponse) -> Iterator[str]:
     for each in body.suggestions:
         yield f"- {each.kind}: {each.detail}."
         for document in each.documents:
@@ -281,7 +271,7 @@ def _review(body: ReviewResponse) -> Iterator[str]:
         yield f"There are more documents: cursor {body.next_cursor}."
 
 
-def _forget(body: ForgetResponse) -> Iterator[str]:
+def _forget(body: changes.ForgetResponse) -> Iterator[str]:
     done = "purged" if body.purged else "forgotten"
     parts = [counted(body.passages, "passage"), counted(body.vectors, "vector"), counted(body.derived, "derived row")]
     yield f"{counted(body.documents, 'document')} {'would be ' if body.dry_run else ''}{done}: {', '.join(parts)}."
@@ -344,7 +334,7 @@ def _injections(body: maintenance.InjectionsResponse) -> Iterator[str]:
         yield f"- {moment} · {outcome}{passage}"
 
 
-def _error(body: ErrorResponse) -> Iterator[str]:
+def _error(body: parsing.ErrorResponse) -> Iterator[str]:
     yield f"{body.error} ({body.code})"
     for detail in body.details or ():
         if detail.message != body.error:
@@ -377,15 +367,17 @@ _LINES: Mapping[type, Callable[[Any], Iterable[str]]] = {
     stored_documents.SimilarResponse: _similar,
     stored_documents.ListResponse: _list,
     stored_documents.GetResponse: _get,
-    IndexResponse: _index,
-    IndexFilesResponse: _index_files,
+    index.IndexResponse: _index,
+    index.IndexFilesResponse: _index_files,
     stored_documents.DeleteResponse: _delete,
-    HistoryResponse: _history,
-    LogResponse: _log,
-    UndoResponse: lambda body: [f"Change {body.undone} is undone, by change {body.id}: {_ids(body.document_ids)}."],
-    ReviewResponse: _review,
-    DecideResponse: lambda body: [f"Change {body.id}: {body.operation}."],
-    ForgetResponse: _forget,
+    changes.HistoryResponse: _history,
+    changes.LogResponse: _log,
+    changes.UndoResponse: lambda body: [
+        f"Change {body.undone} is undone, by change {body.id}: {_ids(body.document_ids)}."
+    ],
+    changes.ReviewResponse: _review,
+    changes.DecideResponse: lambda body: [f"Change {body.id}: {body.operation}."],
+    changes.ForgetResponse: _forget,
     maintenance.ReindexResponse: _reindex,
     maintenance.HealthResponse: _health,
     maintenance.StatsResponse: _stats,
@@ -393,7 +385,7 @@ _LINES: Mapping[type, Callable[[Any], Iterable[str]]] = {
         f"{counted(body.deleted_count, 'record')} deleted. Documents stay."
     ],
     maintenance.InjectionsResponse: _injections,
-    ErrorResponse: _error,
+    parsing.ErrorResponse: _error,
 }
 
 _FOR_VALIDATORS = frozenset(
