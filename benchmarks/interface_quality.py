@@ -26,7 +26,7 @@ from rag_context.domain.search import Filter
 from rag_context.errors import BackendUnavailableError, ConflictError, InvalidInputError
 from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, LabelledQuestion, LabelledText
 from rag_context.evaluation.measures import estimate
-from rag_context.evaluation.quality import FIRST, MODES, OnProgress, QualityScores, by_grades
+from rag_context.evaluation.quality import FIRST, MODES, OnProgress, QualityScores, by_grades, quality_scores
 from rag_context.evaluation.report import LEADING, Grid, percent, with_interval
 from rag_context.memory.service import Service
 from rag_context.projects.project_service import ProjectService
@@ -78,7 +78,7 @@ async def evaluate_projects(
         rows = [
             by_grades(ranking, question.grades) for question, ranking in zip(dataset.questions, ranked, strict=True)
         ]
-        scores[tool] = QualityScores.of(rows)
+        scores[tool] = quality_scores(rows)
     plain = rankings[TOOLS[0]]
     same = {
         tool: sum(ours == theirs for ours, theirs in zip(rankings[tool], plain, strict=True)) / len(plain)
@@ -187,7 +187,7 @@ async def evaluate_collections(
             found = await collections.query(read_fields(QueryCollectionRequest, fields))
             rows[mode].append(by_grades([result.id for result in found.results], question.grades))
         on_progress("Searching collections", number, len(questions))
-    scores = {mode: QualityScores.of(found) for mode, found in rows.items()}
+    scores = {mode: quality_scores(found) for mode, found in rows.items()}
     return CollectionOutcome(dataset.name, sum(map(len, stored.values())), len(questions), scores)
 
 
@@ -269,20 +269,20 @@ class InterfaceOutcomes:
                 {
                     "dataset": each.dataset,
                     "measure": measure,
-                    "tools": {tool: estimate(each.scores[tool].by_measure[measure]).mean for tool in TOOLS},
+                    "tools": {tool: estimate(each.scores[tool][measure]).mean for tool in TOOLS},
                     "sameOrder": each.same_order,
                 }
                 for each in self.by_tool
-                for measure in each.scores[TOOLS[0]].by_measure
+                for measure in each.scores[TOOLS[0]]
             ],
             "collections": [
                 {
                     "dataset": each.dataset,
                     "measure": measure,
-                    "modes": {mode.value: estimate(each.scores[mode].by_measure[measure]).mean for mode in MODES},
+                    "modes": {mode.value: estimate(each.scores[mode][measure]).mean for mode in MODES},
                 }
                 for each in self.in_collections
-                for measure in each.scores[Mode.HYBRID].by_measure
+                for measure in each.scores[Mode.HYBRID]
             ],
         }
 
@@ -301,13 +301,13 @@ class InterfaceOutcomes:
 def _collection_rows(outcomes: Sequence[CollectionOutcome]) -> Iterator[tuple[str, ...]]:
     for each in outcomes:
         for measure in (LEADING, "recall@10"):
-            means = (with_interval(estimate(each.scores[mode].by_measure[measure])) for mode in MODES)
+            means = (with_interval(estimate(each.scores[mode][measure])) for mode in MODES)
             yield each.dataset, measure, *means
 
 
 def _tool_rows(by_tool: Sequence[ProjectOutcome]) -> Iterator[tuple[str, ...]]:
     for each in by_tool:
-        for measure in each.scores[TOOLS[0]].by_measure:
-            means = (with_interval(estimate(each.scores[tool].by_measure[measure])) for tool in TOOLS)
+        for measure in each.scores[TOOLS[0]]:
+            means = (with_interval(estimate(each.scores[tool][measure])) for tool in TOOLS)
             yield each.dataset, measure, *means
         yield each.dataset, "first ten as in the search", *(percent(each.same_order[tool]) for tool in TOOLS)

@@ -27,7 +27,7 @@ async def test_documents_are_measured_as_a_collection(tmp_path: Path) -> None:
         again = await evaluate_collections(service, dataset, quiet)
     assert again == found
     assert (found.dataset, found.documents, found.queries) == ("graded", 3, 2)
-    assert {mode: scores.by_measure["nDCG@10"] for mode, scores in found.scores.items()} == {
+    assert {mode: scores["nDCG@10"] for mode, scores in found.scores.items()} == {
         Mode.TEXT: [1.0, 1.0],
         Mode.VECTOR: [1.0, 1.0],
         Mode.HYBRID: [1.0, 1.0],
@@ -50,8 +50,8 @@ async def test_each_project_of_a_set_is_a_collection_of_its_own(tmp_path: Path) 
     async with open_measured(Settings(), tmp_path / "index") as service:
         found = await evaluate_collections(service, EvidenceSet("d", items, asked), quiet)
     assert (found.documents, found.queries) == (3, 2)
-    assert found.scores[Mode.TEXT].by_measure["recall@10"] == [1.0, 0.0]
-    assert found.scores[Mode.VECTOR].by_measure["recall@10"] == [1.0, 1.0]
+    assert found.scores[Mode.TEXT]["recall@10"] == [1.0, 0.0]
+    assert found.scores[Mode.VECTOR]["recall@10"] == [1.0, 1.0]
 
 
 async def test_a_set_that_is_judged_by_spans_is_rejected(tmp_path: Path) -> None:

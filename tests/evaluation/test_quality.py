@@ -43,7 +43,7 @@ async def test_a_collection_of_graded_documents_is_measured_in_every_mode(
     outcome = await evaluate(harness.service, load_dataset(write_graded(tmp_path / "animals")), quiet)
     assert (outcome.dataset, outcome.documents, outcome.queries) == ("animals", 3, 2)
     assert set(outcome.scores) == {Mode.TEXT, Mode.VECTOR, Mode.HYBRID}
-    hybrid = outcome.scores[Mode.HYBRID].by_measure
+    hybrid = outcome.scores[Mode.HYBRID]
     assert set(hybrid) == {"nDCG@10", "recall@10", "MRR@10", "success@3"}
     assert hybrid["nDCG@10"] == [1.0, 1.0]
     assert outcome.lost == 0.0
@@ -54,7 +54,7 @@ async def test_answering_characters_are_found_where_the_title_moved_them(
 ) -> None:
     dataset = load_dataset(write_spans(tmp_path / "spans"))
     outcome = await evaluate(harness.service, dataset, quiet)
-    assert outcome.scores[Mode.TEXT].by_measure == {"answer in 1000 tokens": [1.0]}
+    assert outcome.scores[Mode.TEXT] == {"answer in 1000 tokens": [1.0]}
     assert outcome.lost is None
 
 
@@ -86,7 +86,7 @@ async def test_ten_documents_are_ranked_although_one_fills_the_first_passages(ha
     outcome = await evaluate(harness.service, dataset, lambda *reported: answers.append(reported[1]))
     first = await harness.service.rank(Query("foxes hunt voles", limit=20, mode=Mode.TEXT, min_score=0.0))
     assert len({result.passage.document_id for result in first.results}) == 1
-    assert outcome.scores[Mode.TEXT].by_measure["recall@10"] == [1.0]
+    assert outcome.scores[Mode.TEXT]["recall@10"] == [1.0]
 
 
 async def test_queries_that_are_labelled_unanswerable_are_counted(harness: ServiceHarness) -> None:
@@ -159,7 +159,7 @@ async def test_the_tools_rank_as_a_search_does_and_a_difference_shows(tmp_path: 
         found = await evaluate_projects(service, dataset, tmp_path / "project", nothing)
         assert (found.documents, found.queries) == (3, 2)
         assert found.same_order == dict.fromkeys(TOOLS, 1.0)
-        assert {tuple(found.scores[tool].by_measure["nDCG@10"]) for tool in TOOLS} == {(1.0, 1.0)}
+        assert {tuple(found.scores[tool]["nDCG@10"]) for tool in TOOLS} == {(1.0, 1.0)}
         outcomes = InterfaceOutcomes(by_tool=[found])
         (row, *_) = outcomes.as_object()["projects"]
         assert row["tools"] == dict.fromkeys(TOOLS, 1.0)

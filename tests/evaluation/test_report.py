@@ -8,7 +8,7 @@ from benchmarks.interface_quality import InterfaceOutcomes
 from benchmarks.quality_page import page, picture
 from rich.console import Console
 
-from rag_context.evaluation.quality import MODES, QualityOutcome, QualityScores
+from rag_context.evaluation.quality import MODES, QualityOutcome
 from rag_context.evaluation.report import MACRO, Outcomes, as_object, as_tables, rows_of
 from rag_context.search.query import Mode
 
@@ -18,12 +18,12 @@ SVG = "{http://www.w3.org/2000/svg}"
 def graded(name: str, hybrid: float) -> QualityOutcome:
     """Hybrid leads by a constant over 20 queries."""
     values = {Mode.TEXT: 0.2, Mode.VECTOR: 0.3, Mode.HYBRID: hybrid}
-    scores = {mode: QualityScores({"nDCG@10": [values[mode]] * 20, "MRR@10": [values[mode]] * 20}) for mode in MODES}
+    scores = {mode: {"nDCG@10": [values[mode]] * 20, "MRR@10": [values[mode]] * 20} for mode in MODES}
     return QualityOutcome(name, 100, 20, by_spans=False, scores=scores, lost=0.05, unanswerable=0.1)
 
 
 def spans() -> QualityOutcome:
-    scores = {mode: QualityScores({"answer in 1000 tokens": [0.9] * 4}) for mode in MODES}
+    scores = {mode: {"answer in 1000 tokens": [0.9] * 4} for mode in MODES}
     return QualityOutcome("a & b", 5, 4, by_spans=True, scores=scores, lost=None, unanswerable=0.0)
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rag_context import errors
 from rag_context.api.operations import Operation, Request, Response
@@ -18,7 +18,7 @@ from rag_context.cli.console import safe
 from rag_context.client import errors as client_errors
 from rag_context.client.address import Address, announced_address
 from rag_context.client.async_http import AsyncHttp, AsyncTransport
-from rag_context.client.call import DEFAULT_CONNECTION, Call, call_of, request_id_of, route_call
+from rag_context.client.call import DEFAULT_CONNECTION, Answer, Call, call_of, request_id_of, route_call
 from rag_context.settings import Loaded
 from rag_context.settings.keys import location_of
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # what other methods than `run` need is imported there: most 
     from rag_context.cli.local_connection import InProcess
     from rag_context.files.target import OnReceipt
 
-Answer = TypeVar("Answer")
 _Wait: TypeAlias = Callable[[], Awaitable[bool]]
 
 _TIMEOUT_S = 60.0

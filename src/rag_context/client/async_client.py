@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, Unpack
 
 from rag_context.api import changes, stored_documents
 from rag_context.api.index import BulkReceipt, IndexResponse
@@ -16,10 +16,8 @@ from rag_context.api.search import DEFAULT_LIMIT, MAX_LIMIT, SearchResponse
 from rag_context.api.verbs import Kind, kept, recalled, remembered
 from rag_context.client import address, async_collections, async_http, parameters, repeats
 from rag_context.client.batch import AsyncDocuments, Batch, async_each
-from rag_context.client.call import BULK, Call, call_of, request_id_of, tool_call
+from rag_context.client.call import BULK, Answer, Call, call_of, request_id_of, tool_call
 from rag_context.domain.documents import Json
-
-Answer = TypeVar("Answer")
 
 TIMEOUT_S = 30.0
 

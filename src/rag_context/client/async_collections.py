@@ -1,18 +1,16 @@
 """Collections of a server, for coroutines."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from rag_context.api import collections
 from rag_context.api.collection_documents import RESERVED_ID
 from rag_context.api.operations import Response, routes
 from rag_context.api.operations.routes import Route
 from rag_context.api.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
-from rag_context.client.call import DEFAULT_CONNECTION, Call, route_call
+from rag_context.client.call import DEFAULT_CONNECTION, Answer, Call, route_call
 from rag_context.client.parameters import CollectionDocument, Embedding, QueryMode
 from rag_context.errors import InvalidInputError
-
-Answer = TypeVar("Answer")
 
 
 class Send(Protocol):

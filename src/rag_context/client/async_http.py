@@ -5,12 +5,12 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from secrets import token_hex
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 import httpx2
 
 from rag_context.client.address import CHALLENGE, FIND_TIMEOUT_S, Address, Announcement
-from rag_context.client.call import BULK, NDJSON, Call, headers_of
+from rag_context.client.call import BULK, NDJSON, Answer, Call, headers_of
 from rag_context.client.errors import ServerUnreachableError
 from rag_context.client.replies import Body, answer_of, error_of, no_answer, unreachable, unreadable
 from rag_context.errors import ConfigurationError
@@ -18,7 +18,6 @@ from rag_context.errors import ConfigurationError
 if TYPE_CHECKING:  # a command that only searches does without the models of documents
     from rag_context.client.batch import Batch
 
-Answer = TypeVar("Answer")
 
 CONNECT_TIMEOUT_S = 5.0
 _BROKEN = (httpx2.HTTPError, httpx2.InvalidURL)

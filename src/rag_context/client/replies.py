@@ -5,16 +5,13 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 import httpx2
 
 from rag_context.client import errors
-from rag_context.client.call import Call
+from rag_context.client.call import Answer, Call
 from rag_context.errors import FieldError
 from rag_context.settings import mask_url
-
-Answer = TypeVar("Answer")
 
 _BY_STATUS: dict[int, type[errors.ClientError]] = {
     401: errors.AccessDeniedError,

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from rag_context.api.index import BulkLine
 from rag_context.api.parsing import read_fields
@@ -41,15 +42,12 @@ OnProgress = Callable[[str, int, int], None]
 """Called with the present step, how much of it is done, and of how much."""
 
 
-@dataclass(frozen=True, slots=True)
-class QualityScores:
-    """One value a query for each measure, by its name; queries in the dataset's order."""
+QualityScores: TypeAlias = dict[str, list[float]]
+"""One value a query for each measure, by its name; queries in the dataset's order."""
 
-    by_measure: dict[str, list[float]]
 
-    @classmethod
-    def of(cls, rows: Sequence[Mapping[str, float]]) -> "QualityScores":
-        return cls({measure: [row[measure] for row in rows] for measure in rows[0]})
+def quality_scores(rows: Sequence[Mapping[str, float]]) -> QualityScores:
+    return {measure: [row[measure] for row in rows] for measure in rows[0]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ async def evaluate(service: Service, dataset: Dataset, on_progress: OnProgress) 
             else by_grades(ranked_documents(answer.results, names), question.grades)
             for question, answer in zip(dataset.questions, answers[mode], strict=True)
         ]
-        scores[mode] = QualityScores.of(rows)
+        scores[mode] = quality_scores(rows)
     hybrid = answers[Mode.HYBRID]
     return QualityOutcome(
         dataset=dataset.name,

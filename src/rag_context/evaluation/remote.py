@@ -6,12 +6,11 @@ addresses of an embedding server, which our own server has too, and the health o
 
 import asyncio
 import json
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 import httpx2
@@ -23,12 +22,10 @@ from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.search import SearchResponse
 from rag_context.client.address import Address, api_key_of, server_url
 from rag_context.client.async_http import AsyncHttp
-from rag_context.client.call import Call, request_id_of
+from rag_context.client.call import Answer, Call, request_id_of
 from rag_context.client.errors import ClientError
 from rag_context.errors import BackendDataError, BackendError, BackendUnavailableError
 from rag_context.settings import Settings, mask_url
-
-Answer = TypeVar("Answer")
 
 _COMPONENT = "server"
 READY_EVERY_S = 0.2
@@ -37,22 +34,10 @@ USUAL_PORT = 3000
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
-    vector: tuple[float, ...]
-    latency_ms: float
-
-
-@dataclass(frozen=True, slots=True)
 class Api:
     client: httpx2.AsyncClient
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
-
-    async def get(self, path: str) -> Any:
-        return _json_of(await self.reply("GET", path), path)
-
-    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        return _json_of(await self.reply("POST", path, body), path)
 
     async def reply(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> httpx2.Response:
         try:
@@ -68,19 +53,18 @@ class Api:
         return reply
 
     async def models(self) -> list[str]:
-        found = await self.get("/v1/models")
+        found = _json_of(await self.reply("GET", "/v1/models"), "/v1/models")
         rows = found.get("data") if isinstance(found, dict) else None
         names = [str(row["id"]) for row in rows or () if isinstance(row, dict) and "id" in row]
         if not names:
             raise BackendDataError(_COMPONENT, "No models loaded")
         return names
 
-    async def embed(self, text: str, model: str) -> Timed:
-        started = time.perf_counter()
-        found = await self.post("/v1/embeddings", {"input": text, "model": model})
-        latency_ms = (time.perf_counter() - started) * 1000.0
+    async def embed(self, text: str, model: str) -> list[float]:
+        reply = await self.reply("POST", "/v1/embeddings", {"input": text, "model": model})
+        found = _json_of(reply, "/v1/embeddings")
         try:
-            return Timed(tuple(float(number) for number in found["data"][0]["embedding"]), latency_ms)
+            return [float(number) for number in found["data"][0]["embedding"]]
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise BackendDataError(_COMPONENT, "/v1/embeddings answered something else than a vector") from error
 

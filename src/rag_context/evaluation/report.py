@@ -89,19 +89,19 @@ def rows_of(outcomes: Sequence[QualityOutcome]) -> list[Row]:
     rows = [row for outcome in outcomes for row in _rows_of(outcome)]
     graded = [outcome for outcome in outcomes if not outcome.by_spans]
     if len(graded) > 1:
-        estimates = {mode: estimate(*(each.scores[mode].by_measure[LEADING] for each in graded)) for mode in MODES}
+        estimates = {mode: estimate(*(each.scores[mode][LEADING] for each in graded)) for mode in MODES}
         rows.append(Row(MACRO, LEADING, estimates, {}))
     return rows
 
 
 def _rows_of(outcome: QualityOutcome) -> Iterator[Row]:
-    scores = {mode: outcome.scores[mode].by_measure for mode in MODES}
-    for measure, hybrid in scores[Mode.HYBRID].items():
+    for measure, hybrid in outcome.scores[Mode.HYBRID].items():
+        by_mode = {mode: outcome.scores[mode][measure] for mode in MODES}
         yield Row(
             outcome.dataset,
             measure,
-            {mode: estimate(scores[mode][measure]) for mode in MODES},
-            {mode: significance(hybrid, scores[mode][measure]) for mode in MODES if mode is not Mode.HYBRID},
+            {mode: estimate(values) for mode, values in by_mode.items()},
+            {mode: significance(hybrid, by_mode[mode]) for mode in MODES if mode is not Mode.HYBRID},
         )
 
 

@@ -1,13 +1,12 @@
 """The calls of a client, performed in this process: with the handlers and checks of a server, and without HTTP."""
 
-from typing import TypeVar
 from urllib.parse import parse_qsl, unquote
 
 from starlette.types import Message
 
 from rag_context.api import handlers, index, parsing, wire
 from rag_context.client.batch import Batch
-from rag_context.client.call import Call
+from rag_context.client.call import Answer, Call
 from rag_context.client.errors import ClientError
 from rag_context.client.replies import failed
 from rag_context.errors import FieldError
@@ -15,8 +14,6 @@ from rag_context.logs import REQUEST_ID
 from rag_context.memory.service import Service
 from rag_context.server import bulk, collection_routes, failures, requests, tools
 from rag_context.settings import Settings
-
-Answer = TypeVar("Answer")
 
 _TOOLS, _VERSIONS = "/tools/", "/bulk/versions"
 
