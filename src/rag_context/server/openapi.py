@@ -1,8 +1,12 @@
 """OpenAPI 3.1, made from the registry and the wire models."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
+from importlib import resources
 from typing import Any
+
+import yaml
 
 from rag_context.api.embeddings import EmbeddingsRequest, EmbeddingsResponse, Model, ModelsResponse, OpenAiErrorResponse
 from rag_context.api.index import BulkLine, BulkReceipt, VersionsRequest, VersionsResponse
@@ -16,7 +20,7 @@ from rag_context.api.toolsets import Toolset
 from rag_context.api.wire import DOTS, Schema, WireRequest, WireResponse, json_schema
 from rag_context.server.middleware import OPEN_PATHS
 from rag_context.server.options import ServerOptions
-from rag_context.server.pages import EVENTS_PATH, MAX_WATCHERS, PAGE_PREFIX
+from rag_context.server.pages import MAX_WATCHERS
 from rag_context.server.tools import Registry, Tool
 
 Operation = dict[str, Any]
@@ -44,6 +48,7 @@ _ERRORS: Mapping[int, tuple[str, str]] = {
 
 
 def build_openapi(tools: Registry, options: ServerOptions, version: str) -> Schema:
+    written = _written(options)
     document: Schema = {
         "openapi": "3.1.0",
         "info": {
@@ -59,12 +64,9 @@ def build_openapi(tools: Registry, options: ServerOptions, version: str) -> Sche
         "tags": [{"name": name} for name in _TAGS],
         "paths": {
             **_tool_paths(tools),
-            "/bulk": {"post": _bulk(options)},
-            "/bulk/versions": {"post": _versions()},
-            "/mcp": {"post": _mcp(), "delete": _mcp_end()},
+            **{path: written[path] for path in ("/bulk", "/bulk/versions", "/mcp")},
             **_collection_paths(options),
-            **_embedding_paths(),
-            **_operation_paths(options),
+            **written,
         },
         "components": {
             "schemas": _schemas(tools, options),
@@ -98,13 +100,16 @@ def _operation(
     }
 
 
-def _answer(schema: Schema, description: str, media_type: str = "application/json", **more: Any) -> Schema:
-    content = {media_type: {"schema": schema, **more}}
-    return {"description": description, "headers": ID_HEADER, "content": content}
+def _answer(schema: Schema, description: str, **more: Any) -> Schema:
+    return _with_id({"description": description, "content": {"application/json": {"schema": schema, **more}}})
 
 
-def _body(schema: Schema, example: Any, *, required: bool = True, media_type: str = "application/json") -> Schema:
-    return {"required": required, "content": {media_type: {"schema": schema, "example": example}}}
+def _with_id(response: Schema) -> Schema:
+    return {"description": response["description"], "headers": ID_HEADER, **response}
+
+
+def _body(schema: Schema, example: Any, *, required: bool) -> Schema:
+    return {"required": required, "content": {"application/json": {"schema": schema, "example": example}}}
 
 
 def _ref(name: str) -> Schema:
@@ -270,103 +275,35 @@ def _in_path(route: Route[Any], position: int) -> Schema:
     return _parameter(name, "path", schema, required=True, description=f"{description}, percent-encoded")
 
 
-def _bulk(options: ServerOptions) -> Operation:
-    example = '{"content":"...","contentType":"code","sessionId":"files","source":"/src/a.py","fromFile":true}\n'
-    receipts = _answer(
-        {"type": "string", "description": "Lines of BulkReceipt"},
-        "One receipt a line, in the order of the lines; a bad line never stops the rest",
-        "application/x-ndjson",
-        example='{"status":"indexed","line":1,"source":"/src/a.py","chunksIndexed":3}\n',
-    )
-    return _operation(
-        "Index a stream of documents",
-        "bulk",
-        "bulk",
-        receipts,
-        (401, 403, 415, 429, 500, 503),
-        f"NDJSON, each line a BulkLine of at most {options.bulk_line_bytes} bytes; the stream may be of any length.",
-        requestBody=_body(_TEXT, example, media_type="application/x-ndjson"),
-    )
-
-
-def _versions() -> Operation:
-    example = {"versions": {"0b1e7a52-5f0e-5d0e-9c5b-2f6f0a3b8d41": "9f86d081884c7d65"}}
-    return _operation(
-        "Ask which documents are stored as they were",
-        "bulk",
-        "bulk_versions",
-        _answer(_ref("VersionsResponse"), "Those that are not"),
-        WRITING,
-        "Takes the documentId and contentHash of earlier receipts, so that a large folder need not be sent again.",
-        requestBody=_body(_ref("VersionsRequest"), example),
-    )
-
-
-def _mcp() -> Operation:
-    fields = {
-        "jsonrpc": {"const": "2.0"},
-        "id": {"anyOf": [_TEXT, {"type": "integer"}]},
-        "method": _TEXT,
-        "params": {"type": ["object", "null"]},
-    }
-    message: Schema = {"type": "object", "required": ["jsonrpc", "method"], "properties": fields}
-    answer: Schema = {"type": "object", "required": ["jsonrpc"], "properties": {"jsonrpc": {"const": "2.0"}}}
-    operation = _operation(
-        "Model Context Protocol",
-        "mcp",
-        "mcp",
-        _answer(answer, "A result or an error of the protocol; a stream where the caller asks for progress"),
-        (401, 403, 408, 413, 415, 429, 500, 503),
-        "Streamable HTTP: the same tools, documents as resources, and prompts. Clients send Accept: "
-        "application/json, text/event-stream.",
-        requestBody=_body(message, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
-    )
-    operation["responses"] |= {
-        "202": {"description": "A notification was accepted", "headers": ID_HEADER},
-        "400": _answer(answer, "Not a message of the protocol, or one that its revision rejects"),
-        "404": _answer(answer, "The revision has no such method, or the session has ended"),
-        "406": {"description": "The answer is JSON", "headers": ID_HEADER},
-    }
-    return operation
-
-
-def _mcp_end() -> Operation:
-    session = {"type": "string", "pattern": "^[!-~]+$"}
-    operation = _operation(
-        "End a session of the Model Context Protocol",
-        "mcp",
-        "mcp_end",
-        {"description": "The session has ended", "headers": ID_HEADER},
-        (400, 401, 403, 429, 500, 503),
-        parameters=[_parameter("Mcp-Session-Id", "header", session, required=True)],
-    )
-    operation["responses"]["404"] = _answer({"type": "object"}, "There is no such session")
-    return operation
-
-
-def _embedding_paths() -> dict[str, Any]:
-    embed = _operation(
-        "Embed texts",
-        "embeddings",
-        "embeddings",
-        _answer(_ref("EmbeddingsResponse"), "The vectors, each of length 1"),
-        (404, *WRITING),
-        "In the shapes of OpenAI's API, errors too, with the model that made the index. The name of another model is "
-        "404; 503 while the model loads.",
-        requestBody=_body(
-            _ref("EmbeddingsRequest"), {"input": ["mongodb connection retry logic"], "encoding_format": "float"}
-        ),
-    )
-    listed, one = _answer(_ref("ModelsResponse"), "The models"), _answer(_ref("Model"), "The model")
-    models = _operation("The embedding model", "embeddings", "models", listed, READING)
-    name = _parameter("name", "path", _TEXT, required=True)
-    model = _operation(
-        "The embedding model by its name", "embeddings", "model", one, (404, *READING), parameters=[name]
-    )
-    for operation in (embed, models, model):
-        for status in operation["responses"].keys() - {"200"}:
-            operation["responses"][status] = _openai_error(int(status))
-    return {"/v1/embeddings": {"post": embed}, "/v1/models": {"get": models}, "/v1/models/{name}": {"get": model}}
+def _written(options: ServerOptions) -> dict[str, Any]:
+    """The addresses that no operation declares, as `openapi.yaml` has them."""
+    file = resources.files("rag_context.server").joinpath("openapi.yaml")
+    values = {"{bulk_line_bytes}": options.bulk_line_bytes, "{max_watchers}": MAX_WATCHERS}
+    text = re.sub("|".join(map(re.escape, values)), lambda match: str(values[match[0]]), file.read_text("utf-8"))
+    paths: dict[str, Any] = yaml.safe_load(text)
+    for methods in paths.values():
+        for method, parts in methods.items():
+            methods[method] = _operation(
+                parts["summary"],
+                *(parts["tags"][0], parts["operationId"], _with_id(parts["answer"]), parts["errors"]),
+                parts.get("description", ""),
+                **{name: parts[name] for name in ("requestBody", "parameters") if name in parts},
+            )
+            for status, response in parts.get("responses", {}).items():
+                methods[method]["responses"][status] = _with_id(response)
+    for path in ("/v1/embeddings", "/v1/models", "/v1/models/{name}"):
+        for operation in paths[path].values():
+            for status in operation["responses"].keys() - {"200"}:
+                operation["responses"][status] = _openai_error(int(status))
+    fields = json_schema(StatsRequest, "validation")["properties"]
+    events = [_parameter(name, "query", schema) for name, schema in fields.items()]
+    paths["/events"]["get"]["parameters"] = events
+    if options.api_keys:
+        report = paths["/health"]["get"]["responses"]["200"]["content"]["application/json"]
+        report["schema"] = {"anyOf": [report["schema"], _ref("BareHealth")]}
+        for path in (*OPEN_PATHS, "/page/{name}"):
+            paths[path]["get"]["security"] = [{}, {"bearer": []}, {"key": []}]
+    return paths
 
 
 def _openai_error(status: int) -> Schema:
@@ -375,51 +312,3 @@ def _openai_error(status: int) -> Schema:
     failure = OpenAiErrorResponse.of(status, ErrorResponse.model_validate(example))
     response["content"] = _answer(_ref("OpenAiError"), "", example=json.loads(failure.to_json()))["content"]
     return response
-
-
-def _operation_paths(options: ServerOptions) -> dict[str, Any]:
-    alive = {"type": "object", "properties": dict.fromkeys(("status", "instance", "version", "proof"), _TEXT)}
-    ready = {"type": "object", "properties": {"status": _TEXT}}
-    health = _ref("HealthResponse")
-    if options.api_keys:
-        health = {"anyOf": [_ref("HealthResponse"), _ref("BareHealth")]}
-    page, metrics = _answer(_TEXT, "A page", "text/html"), _answer(_TEXT, "The metrics", "text/plain")
-    state = "Events named state, with JSON: health, stats and latest, as those tools answer"
-    described = {
-        "/health": ("How the system is; 200 also when degraded", _answer(health, "The report"), READING),
-        "/live": ("Whether the process answers", _answer(alive, "It does"), (401, 403)),
-        "/ready": ("Whether searches can be answered", _answer(ready, "They can"), (401, 403, 500, 503)),
-        "/metrics": ("Metrics in Prometheus' text format", metrics, READING),
-        "/openapi.json": ("This document", _answer({"type": "object"}, "OpenAPI 3.1"), READING),
-        "/docs": ("This document, for people", page, (401, 403, 429, 503)),
-        "/": ("The page that shows the memory", page, (401, 403, 429, 503)),
-    }
-    names = {path: path.strip("/").replace(".", "_") or "home" for path in described}
-    paths = {
-        path: {"get": _operation(summary, "operation", names[path], success, errors)}
-        for path, (summary, success, errors) in described.items()
-    }
-    part = _operation(
-        "A script, style or picture of the page",
-        "operation",
-        "page_part",
-        _answer(_TEXT, "The file", "*/*"),
-        (404, 403, 429, 503),
-        parameters=[_parameter("name", "path", _TEXT, required=True)],
-    )
-    part["responses"]["304"] = {"description": "It has not changed", "headers": ID_HEADER}
-    fields = json_schema(StatsRequest, "validation")["properties"]
-    events = _operation(
-        "The state of the memory as server-sent events",
-        "operation",
-        "events",
-        _answer(_TEXT, state, "text/event-stream"),
-        (400, *READING),
-        f"One at once and one whenever something changed, looked at every second, for at most {MAX_WATCHERS} clients.",
-        parameters=[_parameter(name, "query", schema) for name, schema in fields.items()],
-    )
-    page_path = f"{PAGE_PREFIX}{{name}}"
-    paths |= {page_path: {"get": part}, EVENTS_PATH: {"get": events}}
-    for path in (*OPEN_PATHS, page_path) if options.api_keys else ():
-        paths[path]["get"]["security"] = [{}, {"bearer": []}, {"key": []}]
-    return paths

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,45 +27,16 @@ _WAL_HEADER_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """How a client keeps sessions: queries of their ids with versions that grow, and of the JSON lines of `:id`."""
+    """How a client keeps sessions: a query of their ids with versions that grow, and the file of that for the lines of
+    `:id`, each a JSON object."""
 
     sessions: str
     lines: str
 
 
-OPENCODE = Database(
-    sessions="SELECT id, time_updated FROM session",
-    # Tool output may be megabytes: parts of other types are not read.
-    lines="""
-        SELECT json_object('sessionId', id, 'title', title, 'cwd', directory,
-            'driver', CASE WHEN parent_id IS NULL THEN '' ELSE 'subagent' END)
-        FROM session WHERE id = :id
-        UNION ALL SELECT line FROM (
-            -- A fork gives the messages that it copies new ids, and leaves their times.
-            SELECT json_object('id', '' || time_created, 'timestamp', time_created,
-                'role', CASE WHEN json_extract(data, '$.summary') IS 1
-                    THEN 'system' ELSE json_extract(data, '$.role') END,
-                'content', (
-                    SELECT json_group_array(json_object(
-                        'type', json_extract(data, '$.type'),
-                        'text', CASE WHEN json_extract(data, '$.type') = 'text' THEN json_extract(data, '$.text') END))
-                    FROM (SELECT data FROM part WHERE message_id = message.id ORDER BY id)
-                    WHERE json_extract(data, '$.type') IN ('text', 'reasoning')
-                        AND json_extract(data, '$.synthetic') IS NOT 1)) AS line
-            FROM message WHERE session_id = :id ORDER BY time_created, id)
-    """,
-)
+OPENCODE = Database(sessions="SELECT id, time_updated FROM session", lines="opencode.sql")
 
-GOOSE = Database(
-    sessions="SELECT id, CAST(strftime('%s', updated_at) AS INTEGER) FROM sessions",
-    lines="""
-        SELECT json_object('sessionId', id, 'title', description, 'cwd', working_dir) FROM sessions WHERE id = :id
-        UNION ALL SELECT line FROM (
-            SELECT json_object('role', role, 'id', '' || id, 'timestamp', created_timestamp,
-                'content', json(content_json)) AS line
-            FROM messages WHERE session_id = :id AND json_valid(content_json) ORDER BY created_timestamp, id)
-    """,
-)
+GOOSE = Database(sessions="SELECT id, CAST(strftime('%s', updated_at) AS INTEGER) FROM sessions", lines="goose.sql")
 
 CURSOR = Database(
     # Values may be null, and the keys are a range of the index: of a table of gigabytes only these rows are read.
@@ -72,42 +44,12 @@ CURSOR = Database(
         SELECT substr(key, 14), json_extract(CAST(value AS TEXT), '$.lastUpdatedAt') FROM cursorDiskKV
         WHERE key >= 'composerData:' AND key < 'composerData;' AND json_valid(CAST(value AS TEXT))
     """,
-    lines="""
-        WITH composer AS (
-            SELECT CAST(value AS TEXT) AS value FROM cursorDiskKV WHERE key = 'composerData:' || :id
-        ), bubble AS (
-            SELECT header.key AS number, CAST(stored.value AS TEXT) AS value
-            FROM composer, json_each(composer.value, '$.fullConversationHeadersOnly') AS header
-            JOIN cursorDiskKV AS stored
-                ON stored.key = 'bubbleId:' || :id || ':' || json_extract(header.value, '$.bubbleId')
-            WHERE json_valid(CAST(stored.value AS TEXT))
-            UNION ALL
-            SELECT each.key, each.value FROM composer, json_each(composer.value, '$.conversation') AS each
-        )
-        SELECT json_object('sessionId', :id, 'title', json_extract(value, '$.name'),
-            'cwd', (SELECT max(json_extract(value, '$.workspaceProjectDir')) FROM bubble))
-        FROM composer
-        UNION ALL SELECT line FROM (
-            SELECT json_object('id', json_extract(value, '$.bubbleId'),
-                'role', CASE json_extract(value, '$.type') WHEN 1 THEN 'user' WHEN 2 THEN 'assistant' END,
-                'timestamp', coalesce(json_extract(value, '$.createdAt'), json_extract(value, '$.timestamp')),
-                'content', json_extract(value, '$.text')) AS line
-            FROM bubble ORDER BY number)
-    """,
+    lines="cursor.sql",
 )
 
 WARP = Database(
     sessions="SELECT conversation_id, max(CAST(strftime('%s', start_ts) AS INTEGER)) FROM ai_queries GROUP BY 1",
-    # Answers are in a binary format: only the prompts are read.
-    lines="""
-        SELECT json_object('sessionId', :id, 'cwd', max(working_directory)) FROM ai_queries
-        WHERE conversation_id = :id
-        UNION ALL SELECT line FROM (
-            SELECT json_object('role', 'user', 'id', exchange_id, 'timestamp', start_ts,
-                'content', json_extract(input, '$[0].Query.text')) AS line
-            FROM ai_queries
-            WHERE conversation_id = :id AND json_extract(input, '$[0].Query.text') IS NOT NULL ORDER BY start_ts)
-    """,
+    lines="warp.sql",
 )
 
 
@@ -134,7 +76,12 @@ def sessions(connection: Connection, database: Database) -> list[tuple[str, int]
 
 def session_lines(connection: Connection, database: Database, id_: str) -> bytes:
     """A session as lines of JSON. Raises: ConversionError."""
-    return "\n".join(line for (line,) in _rows(connection, database.lines, {"id": id_}) if line).encode()
+    return "\n".join(line for (line,) in _rows(connection, _query(database.lines), {"id": id_}) if line).encode()
+
+
+@cache
+def _query(file: str) -> str:
+    return Path(__file__).with_name("sessions_sql").joinpath(file).read_text("utf-8")
 
 
 def _rows(connection: Connection, sql: str, values: dict[str, str]) -> list[tuple[Any, ...]]:
