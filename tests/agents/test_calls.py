@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rag_context.agents.calls import Action, read_call, spoken
+from rag_context.agents.answering import Action, read_call, spoken
 
 
 def call(payload: dict[str, Any], client: str = "claude-code", event: str = "action") -> Any:

@@ -8,7 +8,7 @@ import pytest
 from rich.progress import Progress
 
 from rag_context.cli.console import Console, ago, separated
-from rag_context.cli.progress import mean_speed
+from rag_context.cli.summary import mean_speed
 
 LINE = (("1. ", "bold"), "a\x1b[2Jb\u202e", ("\tc", "dim"))
 

@@ -13,8 +13,7 @@ from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.submissions import Outcome
-from rag_context.memory.bound_embedder import BoundEmbedder
-from rag_context.memory.rebuilding import ABANDONED_S, LEASE_S, Rebuilding
+from rag_context.memory.bound_embedder import ABANDONED_S, LEASE_S, BoundEmbedder, Rebuilding
 from rag_context.ports.models import Embedder
 from rag_context.ports.writing import Version
 from rag_context.resilience.dependency import Dependency

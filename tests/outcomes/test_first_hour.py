@@ -5,7 +5,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from rag_context.cli.progress import PROGRESS_EVERY
+from rag_context.cli.summary import PROGRESS_EVERY
 from rag_context.files.file_jobs import EMBEDDED_AT_ONCE
 from tests.end_to_end.loaded import Program
 from tests.end_to_end.process import COMMAND, command, environment, served, wait_until

@@ -10,7 +10,7 @@ from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, counted
 from rag_context.cli.local_connection import MODEL_WAIT_S, InProcess, with_bulk_timeout
 from rag_context.cli.options import Options, option, resumable, with_options
-from rag_context.cli.progress import stages
+from rag_context.cli.summary import stages
 from rag_context.errors import NotFoundError
 from rag_context.settings import Settings
 from rag_context.transfer.adopter import EXAMPLES, Adopted, Adopter, AdoptionPlan, Passages, RecordReader

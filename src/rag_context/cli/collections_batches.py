@@ -22,8 +22,7 @@ from rag_context.cli.connecting import CollectionsClient, open_client
 from rag_context.cli.console import Console, counted, safe
 from rag_context.cli.operation_options import Fields
 from rag_context.cli.options import Options, resumable
-from rag_context.cli.progress import bar
-from rag_context.cli.summary import IMPORTED, InvalidLines, opened
+from rag_context.cli.summary import IMPORTED, InvalidLines, bar, opened
 from rag_context.collections import collections, copying, provider_connections
 from rag_context.errors import ConflictError, InvalidInputError
 from rag_context.settings import Settings

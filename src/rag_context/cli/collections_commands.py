@@ -14,10 +14,10 @@ import typer
 
 from rag_context.api import collections as wire
 from rag_context.api.collection_documents import RESERVED_ID
+from rag_context.api.collection_operations import ProvidersResponse
 from rag_context.api.operations import Operation, Response, routes
 from rag_context.api.operations import collections as operations
 from rag_context.api.operations.routes import Route
-from rag_context.api.providers import ProvidersResponse
 from rag_context.cli.command_line import EPILOG, ExitCode, first_paragraph, run_to_end
 from rag_context.cli.connecting import open_client
 from rag_context.cli.console import Console, Part, ask_first, counted, safe

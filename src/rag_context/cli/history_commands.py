@@ -27,7 +27,7 @@ from rag_context.cli import connecting, index_files, operation_options, summary
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, counted, one_line, separated
 from rag_context.cli.options import Options, argument, named_path, option, resumable, with_options
-from rag_context.cli.progress import PROGRESS_S, EmbeddingProgress, Rate
+from rag_context.cli.summary import PROGRESS_S, EmbeddingProgress, Rate
 from rag_context.domain.documents import PROJECT_TAG
 from rag_context.errors import InvalidInputError
 from rag_context.files.histories.importing import Choice, HistoryImport

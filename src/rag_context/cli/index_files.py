@@ -26,8 +26,7 @@ from rag_context.cli.connecting import Connection, open_connection
 from rag_context.cli.console import Console, counted, one_line
 from rag_context.cli.operation_options import NAMES, parameter
 from rag_context.cli.options import Options, argument, named_path, option, resumable, with_options
-from rag_context.cli.progress import EmbeddingProgress, Rate
-from rag_context.cli.summary import ReceiptLines, Sink, Summary, receipts_file
+from rag_context.cli.summary import EmbeddingProgress, Rate, ReceiptLines, Sink, Summary, receipts_file
 from rag_context.domain.documents import FILTERED, TEXT_FIELDS, Metadata
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.files.file_jobs import ReadingSettings

@@ -15,7 +15,7 @@ from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, counted, safe
 from rag_context.cli.local_connection import MODEL_WAIT_S
 from rag_context.cli.options import ConfigOptions, Options, option, resumable, with_options
-from rag_context.cli.progress import Stages, stages
+from rag_context.cli.summary import Stages, stages
 from rag_context.collections.collection_maintenance import Reindexed
 from rag_context.collections.copying import CopyProgress, Stage, copy_all, own_collections
 from rag_context.domain.reports import IntegrityReport, Thoroughness

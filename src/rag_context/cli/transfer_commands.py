@@ -22,8 +22,7 @@ from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, counted, separated
 from rag_context.cli.local_connection import CLI, MODEL_WAIT_S
 from rag_context.cli.options import Options, argument, option, resumable, with_options
-from rag_context.cli.progress import Rate, Stages, bar, stages
-from rag_context.cli.summary import IMPORTED, InvalidLines, opened
+from rag_context.cli.summary import IMPORTED, InvalidLines, Rate, Stages, bar, opened, stages
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendError, InvalidInputError, RagContextError
 from rag_context.memory.accesses import recorded_by, recording

@@ -5,9 +5,9 @@ from typing import Protocol
 
 from rag_context.api import collections
 from rag_context.api.collection_documents import RESERVED_ID
+from rag_context.api.collection_operations import ProviderHealthResponse, ProviderResponse, ProvidersResponse
 from rag_context.api.operations import Response, routes
 from rag_context.api.operations.routes import Route
-from rag_context.api.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
 from rag_context.client.call import DEFAULT_CONNECTION, Answer, Call, route_call
 from rag_context.client.parameters import CollectionDocument, Embedding, QueryMode
 from rag_context.errors import InvalidInputError

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from rag_context.api import collection_operations, providers
+from rag_context.api import collection_operations
 from rag_context.api import collections as wire
 from rag_context.api.collection_documents import SubmittedDocument, SubmittedDocuments, documents_of, documents_of_json
 from rag_context.api.collection_operations import NoFields
@@ -87,17 +87,19 @@ class ProviderService:
         self._allowed = allowed
 
     @performs(operations.PROVIDER_LIST)
-    async def listing(self, _request: NoFields) -> providers.ProvidersResponse:
+    async def listing(self, _request: NoFields) -> collection_operations.ProvidersResponse:
         await self._registry.load()
         found = [self._described(registered) for registered in self._registry]
-        return providers.ProvidersResponse(providers=found, count=len(found))
+        return collection_operations.ProvidersResponse(providers=found, count=len(found))
 
     @performs(operations.PROVIDER_GET)
-    async def get(self, request: providers.ProviderRequest) -> providers.ProviderResponse:
+    async def get(self, request: collection_operations.ProviderRequest) -> collection_operations.ProviderResponse:
         return self._described(await self._known(request.name))
 
     @performs(operations.PROVIDER_TEST)
-    async def test(self, request: providers.TestProviderRequest) -> providers.ProviderHealthResponse:
+    async def test(
+        self, request: collection_operations.TestProviderRequest
+    ) -> collection_operations.ProviderHealthResponse:
         name = request.name
         registered = await self._known(name)
         if request.connection is not None:
@@ -129,10 +131,10 @@ class ProviderService:
             raise NotFoundError(f"Provider '{name[:64]}' not found; known are {known}")
         return found
 
-    def _described(self, registered: Registered) -> providers.ProviderResponse:
+    def _described(self, registered: Registered) -> collection_operations.ProviderResponse:
         connections = self._connections.values()
-        capabilities = providers.CapabilitiesResponse(**asdict(registered.capabilities))
-        return providers.ProviderResponse(
+        capabilities = collection_operations.CapabilitiesResponse(**asdict(registered.capabilities))
+        return collection_operations.ProviderResponse(
             name=registered.name,
             title=registered.title,
             available=registered.available,
@@ -164,8 +166,8 @@ def _validated(registered: Registered, configuration: Mapping[str, object]) -> B
         raise InvalidInputError(str(error), details) from None
 
 
-def _health(health: ProviderHealth) -> providers.ProviderHealthResponse:
-    return providers.ProviderHealthResponse(
+def _health(health: ProviderHealth) -> collection_operations.ProviderHealthResponse:
+    return collection_operations.ProviderHealthResponse(
         status=health.status,
         timestamp=health.checked,
         latency_ms=max(round(health.latency_ms, 3), 0.0),

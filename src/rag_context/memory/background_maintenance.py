@@ -12,8 +12,7 @@ from rag_context.domain.reports import IssueKind, counted
 from rag_context.errors import BackendError, BackendStartingError, BackendUnavailableError
 from rag_context.ingest.indexer import Indexer
 from rag_context.ingest.reconciliation import Divergence, Reconciler
-from rag_context.memory.bound_embedder import BoundEmbedder
-from rag_context.memory.rebuilding import Rebuilding
+from rag_context.memory.bound_embedder import BoundEmbedder, Rebuilding
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import IndexAuditor
 from rag_context.resilience.deadline import Deadline, set_within, together

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rag_context.agents import answering, calls, gate, histories, sessions
+from rag_context.agents import answering, gate, histories, sessions
 from rag_context.agents.digests import Digests
 from rag_context.agents.workspace import Workspace
 from rag_context.api.index import BulkLine, BulkReceipt, VersionsRequest
@@ -51,7 +51,7 @@ def hook_answers(
     async def annotate(passages: Sequence[gate.Shown], project: Workspace) -> Sequence[gate.Shown]:
         return passages if repositories is None else await _annotated(repositories, passages, project)
 
-    def capture(call: calls.Call, project: Workspace) -> None:
+    def capture(call: answering.Call, project: Workspace) -> None:
         if call.transcript is not None:
             parts.capture.begin(target, call.transcript, call.client, str(project.root))
 

@@ -19,8 +19,7 @@ from rag_context.ingest.chunking.prose import body_start
 from rag_context.ingest.indexer import STORE_S, Indexer
 from rag_context.ingest.redaction import MARK
 from rag_context.memory.background_maintenance import SWEEP_TOGETHER, BackgroundMaintenance
-from rag_context.memory.bound_embedder import BoundEmbedder
-from rag_context.memory.rebuilding import Rebuilding
+from rag_context.memory.bound_embedder import BoundEmbedder, Rebuilding
 from rag_context.ports.writing import IndexAuditor, ModelRegistry
 from rag_context.search.retrievers import Backends
 

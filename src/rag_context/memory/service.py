@@ -34,7 +34,7 @@ from rag_context.ingest.submissions import Receipt, Submission
 from rag_context.ingest.text_vectors import SLICE, SLICE_S
 from rag_context.memory import bounded, mappers
 from rag_context.memory.background_maintenance import BackgroundMaintenance
-from rag_context.memory.bound_embedder import BoundEmbedder
+from rag_context.memory.bound_embedder import BoundEmbedder, Rebuilding
 from rag_context.memory.changing import UNSUPPORTED, Changes
 from rag_context.memory.document_queries import DocumentQueries, SearchFetch, SimilarDocuments, ids_to_delete, remove
 from rag_context.memory.facets import filter_hint
@@ -42,7 +42,6 @@ from rag_context.memory.health import ROLES, IndexingProgress, health_response, 
 from rag_context.memory.hook_service import HookDependencies, hook_answers
 from rag_context.memory.index_maintenance import Reindexing
 from rag_context.memory.meters import Meters, Readings
-from rag_context.memory.rebuilding import Rebuilding
 from rag_context.memory.review import Review
 from rag_context.memory.single_writes import SingleWrites
 from rag_context.memory.telemetry import TIME_RANGES, Recorder, Telemetry, describe, describe_indexing

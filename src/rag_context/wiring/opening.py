@@ -27,10 +27,9 @@ from rag_context.ingest.preparing import PreparingProcesses
 from rag_context.ingest.redaction import RedactionMode, Redactor
 from rag_context.ingest.text_vectors import ReusableVectors
 from rag_context.memory.background_maintenance import BackgroundMaintenance, Duties
-from rag_context.memory.bound_embedder import BoundEmbedder, OpenFormer
+from rag_context.memory.bound_embedder import BoundEmbedder, OpenFormer, Rebuilding
 from rag_context.memory.hook_service import HookDependencies
 from rag_context.memory.index_maintenance import Audit
-from rag_context.memory.rebuilding import Rebuilding
 from rag_context.memory.service import Dependencies, Service
 from rag_context.memory.telemetry import Telemetry
 from rag_context.ports.models import ChatModel

@@ -6,7 +6,7 @@ The last ones have an address and are no tools: a model deletes one document, or
 
 from functools import partial
 
-from rag_context.api import collection_operations, providers
+from rag_context.api import collection_operations
 from rag_context.api import collections as wire
 from rag_context.api.operations import Access, Operation, Reach
 from rag_context.api.toolsets import Toolset
@@ -216,7 +216,7 @@ PROVIDER_LIST = _reading(
     title="List the providers",
     description="List the providers of collections, also those that are not installed.",
     request=collection_operations.NoFields,
-    response=providers.ProvidersResponse,
+    response=collection_operations.ProvidersResponse,
     reach=Reach.EVERYTHING,
     command="collections providers",
     example={},
@@ -227,8 +227,8 @@ PROVIDER_GET = _reading(
     is_tool=False,
     title="Describe a provider",
     description="Describe a provider: what it can do, its configuration, and the connections to it.",
-    request=providers.ProviderRequest,
-    response=providers.ProviderResponse,
+    request=collection_operations.ProviderRequest,
+    response=collection_operations.ProviderResponse,
     reach=Reach.EVERYTHING,
     omitted={"cli": "`collections providers --json` has all of them"},
     example={"name": "embedded"},
@@ -242,8 +242,8 @@ PROVIDER_TEST = Operation(
         "Open the provider with a configuration, or use an existing connection, and report its health: 200 also "
         "where it is not healthy."
     ),
-    request=providers.TestProviderRequest,
-    response=providers.ProviderHealthResponse,
+    request=collection_operations.TestProviderRequest,
+    response=collection_operations.ProviderHealthResponse,
     access=Access.ADMIN,
     read_only=False,
     names_one=True,

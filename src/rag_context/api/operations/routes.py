@@ -17,10 +17,10 @@ from rag_context.api.collection_operations import (
     DocumentsFields,
     MetadataFields,
     NoFields,
+    TestRequest,
     ValuesFields,
 )
 from rag_context.api.operations import Operation, Response, collections, memory, projects
-from rag_context.api.providers import TestRequest
 from rag_context.api.wire import WireRequest
 
 PERFORMED: Mapping[str, Operation[Any, Any]] = {
