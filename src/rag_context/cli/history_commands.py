@@ -13,15 +13,7 @@ from pathlib import Path
 
 from rich.progress import MofNCompleteColumn, Progress
 
-from rag_context.agents.histories import (
-    FOLLOWED_AFTER_S,
-    HistorySync,
-    choice_of,
-    found,
-    of_aider,
-    open_histories,
-    project_tag,
-)
+from rag_context.agents import histories
 from rag_context.api.index import HistoryReceipt
 from rag_context.cli import connecting, index_files, operation_options, summary
 from rag_context.cli.command_line import ExitCode, run_to_end
@@ -155,8 +147,8 @@ def import_history(options: HistoryOptions) -> ExitCode:
     if unknown := sorted(set(options.clients or ()) - set(CLIENTS)):
         raise InvalidInputError(f"{unknown[0]!r} is none of the clients that are known: {', '.join(CLIENTS)}.")
     since = operation_options.parse_time(options.since, "--since", datetime.now(UTC)) if options.since else None
-    project = project_tag(os.path.realpath(options.project)) if options.project is not None else None
-    choice = choice_of(loaded.settings, since=since, project=project, force=options.force)
+    project = histories.project_tag(os.path.realpath(options.project)) if options.project is not None else None
+    choice = histories.choice_of(loaded.settings, since=since, project=project, force=options.force)
     taken = _Taken(console, summary.ReceiptLines([sys.stdout] if options.as_json else []))
     with resumable(console, partial(_so_far, taken)):
         run_to_end(taken.lines.of(_import(loaded, options, choice, taken)))
@@ -168,23 +160,23 @@ def import_history(options: HistoryOptions) -> ExitCode:
 
 async def _import(loaded: Loaded, options: HistoryOptions, choice: Choice, taken: _Taken) -> None:
     console = taken.console
-    transcripts = await asyncio.to_thread(lambda: list(found(options.clients or ())))
+    transcripts = await asyncio.to_thread(lambda: list(histories.found(options.clients or ())))
     async with connecting.open_connection(loaded) as connection:
         if not options.dry_run:
             console.note((f"Adding to {connection.place}", "dim"))
         with (
             console.progress(MofNCompleteColumn(), Rate()) as progress,
             open_history_manifest(loaded.settings.data_dir) as manifest,
-            open_histories(connection, manifest, choice, taken.receive) as histories,
+            histories.open_histories(connection, manifest, choice, taken.receive) as importer,
         ):
             progress.add_task("Reading", total=len(transcripts))
             taken.progress = progress
             ticking = asyncio.create_task(_tick(progress, taken))
-            run = histories.survey if options.dry_run else histories.run
+            run = importer.survey if options.dry_run else importer.run
             try:
                 await run(iter(transcripts))
                 if not options.clients or "aider" in options.clients:
-                    await run(_aider(histories, taken))
+                    await run(_aider(importer, taken))
             finally:
                 ticking.cancel()
             if not options.dry_run:
@@ -203,9 +195,9 @@ async def _tick(progress: Progress, taken: _Taken) -> None:
         taken.console.note((f"{counted(taken.counts.total(), 'session')} read", "dim"))
 
 
-def _aider(histories: HistoryImport, taken: _Taken) -> Iterator[Transcript]:
-    known = {str(Path(each.path).parent) for each in histories.manifest.below("/") if each.path.endswith(".history.md")}
-    yield from of_aider({*known, *taken.folders, str(Path.cwd())})
+def _aider(importer: HistoryImport, taken: _Taken) -> Iterator[Transcript]:
+    known = {str(Path(each.path).parent) for each in importer.manifest.below("/") if each.path.endswith(".history.md")}
+    yield from histories.of_aider({*known, *taken.folders, str(Path.cwd())})
 
 
 def _so_far(taken: _Taken) -> str:
@@ -223,14 +215,14 @@ async def _watch(loaded: Loaded, choice: Choice, taken: _Taken, console: Console
             console.show(f"{receipt.status:<9}", one_line(f"{receipt.client}:{receipt.session_id}{reason}"))
 
     @asynccontextmanager
-    async def reached() -> AsyncIterator[HistorySync]:
+    async def reached() -> AsyncIterator[histories.HistorySync]:
         async with connecting.open_connection(loaded) as connection:
             with (
                 open_history_manifest(loaded.settings.data_dir) as manifest,
-                open_histories(connection, manifest, choice, listen) as histories,
+                histories.open_histories(connection, manifest, choice, listen) as importer,
             ):
-                yield HistorySync(histories)
+                yield histories.HistorySync(importer)
 
     reports = index_files.FollowReports(console, "Following sessions; the memory is in step", "message")
-    follower = Follower(watched(), reached, reports.ready, reports.trouble, debounce_s=FOLLOWED_AFTER_S)
+    follower = Follower(watched(), reached, reports.ready, reports.trouble, debounce_s=histories.FOLLOWED_AFTER_S)
     await reports.follow(follower)

@@ -29,15 +29,13 @@ from rag_context.cli.options import Options, argument, named_path, option, resum
 from rag_context.cli.summary import EmbeddingProgress, Rate, ReceiptLines, Sink, Summary, receipts_file
 from rag_context.domain.documents import FILTERED, TEXT_FIELDS, Metadata
 from rag_context.errors import InvalidInputError, RagContextError
-from rag_context.files.file_jobs import ReadingSettings
+from rag_context.files import file_jobs, walk, watching
 from rag_context.files.file_reading import READING, Labels, Rejected, printable
 from rag_context.files.folder_sync import FolderSync, Gone
 from rag_context.files.formats.converter import Converter
 from rag_context.files.generated import RULES, Generated
 from rag_context.files.sending import CONCURRENCY, Job, batched, in_thread, read_documents, send
 from rag_context.files.target import IndexTarget
-from rag_context.files.walk import find_files, roots
-from rag_context.files.watching import Follower
 from rag_context.settings import Loaded, Settings
 from rag_context.wiring.local_files import open_file_manifest
 
@@ -134,7 +132,7 @@ async def _take_in(
         ) as sync:
             own = () if options.receipts is None else (options.receipts.resolve(),)
             await replace(sync, own=(*sync.own, *own)).run(
-                [replace(root, secrets=options.secrets) for root in roots(options.files)]
+                [replace(root, secrets=options.secrets) for root in walk.roots(options.files)]
             )
     vocabulary = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
     for path in dict.fromkeys(options.streams):
@@ -160,7 +158,7 @@ def open_sync(
     with ExitStack() as stack:
         manifest = stack.enter_context(open_file_manifest(settings.data_dir))
         converter = stack.enter_context(Converter())
-        reading = ReadingSettings(labels, indexing.max_file_bytes, digest, generated, lru_cache(_project_of))
+        reading = file_jobs.ReadingSettings(labels, indexing.max_file_bytes, digest, generated, lru_cache(_project_of))
         yield FolderSync(target, manifest, reading, converter, gone, listen, own=(settings.data_dir.resolve(),))
 
 
@@ -221,7 +219,7 @@ def _progress(options: IndexFilesOptions, console: Console) -> Iterator[Progress
 
 def _everything(options: IndexFilesOptions) -> Iterator[object]:
     """As many things as there will be receipts, about."""
-    yield from find_files(options.files, Generated(tuple(options.include or ())))
+    yield from walk.find_files(options.files, Generated(tuple(options.include or ())))
     for path in options.streams:
         try:
             with path.open("rb") as file:
@@ -305,7 +303,7 @@ async def _watch(
 
     places = ", ".join(_shown_path(str(root)) for root in roots)
     reports = FollowReports(console, f"Watching {one_line(places)}; the index is in step", "change")
-    await reports.follow(Follower(roots, reached, reports.ready, reports.trouble))
+    await reports.follow(watching.Follower(roots, reached, reports.ready, reports.trouble))
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +320,7 @@ class FollowReports:
     def trouble(self, error: RagContextError, wait_s: float) -> None:
         self.console.warning(f"{error} Trying again in {wait_s:.0f} s; no {self.unit} is lost.")
 
-    async def follow(self, follower: Follower) -> None:
+    async def follow(self, follower: watching.Follower) -> None:
         """Run until the process is to end."""
         stop = asyncio.Event()
         with suppress(NotImplementedError):  # where the system has no signals, Ctrl-C interrupts

@@ -10,11 +10,8 @@ from typing import Annotated, Any
 import click
 import typer
 
-from rag_context.api import stored_documents
-from rag_context.api.changes import ForgetResponse, LogResponse, ReviewResponse, Suggestion
-from rag_context.api.maintenance import InjectedPassage, InjectionsResponse
+from rag_context.api import changes, maintenance, stored_documents, wire
 from rag_context.api.operations import Operation, Response, memory
-from rag_context.api.wire import WireResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, ago, ask_first, counted, one_line
 from rag_context.cli.operation_options import Fields, Name, read_typed, with_fields
@@ -128,7 +125,7 @@ def print_documents(
         console.note(("No documents.", "yellow"))
 
 
-def print_readable(body: WireResponse, console: Console) -> None:
+def print_readable(body: wire.WireResponse, console: Console) -> None:
     from rag_context.server.mcp.readable import readable  # noqa: PLC0415  (searches start faster without it)
 
     console.show(readable(body))
@@ -219,7 +216,7 @@ def forget(fields: Fields, *, yes: Yes = False, options: Options) -> ExitCode:
     return run_confirmed(memory.FORGET, fields, options, _question, yes=yes)
 
 
-def _question(preview: ForgetResponse) -> str | None:
+def _question(preview: changes.ForgetResponse) -> str | None:
     if not preview.documents:
         return None
     sources = list(dict.fromkeys(one_line(each.source) for each in preview.listed))
@@ -228,7 +225,7 @@ def _question(preview: ForgetResponse) -> str | None:
     return f"Remove {what} for good?" if preview.purged else f"Forget {what}?"
 
 
-def _print_log(response: LogResponse, console: Console) -> None:
+def _print_log(response: changes.LogResponse, console: Console) -> None:
     if not response.entries:
         console.note(("Nothing was changed yet.", "yellow"))
         return
@@ -254,7 +251,7 @@ def why(
     return run(memory.INJECTIONS, {"session_id": session, "limit": 500}, options, _print_story)
 
 
-def print_injections(response: InjectionsResponse, console: Console) -> None:
+def print_injections(response: maintenance.InjectionsResponse, console: Console) -> None:
     """List what agents were shown unasked, and what was withheld and why, newest first."""
     if not response.injections:
         console.note(("Agents were shown nothing, and nothing was withheld from them.", "yellow"))
@@ -266,7 +263,7 @@ def print_injections(response: InjectionsResponse, console: Console) -> None:
     console.note((f"{counted(response.tokens, 'token')} in all. `rag-context why SESSION` shows a session.", "dim"))
 
 
-def _print_story(response: InjectionsResponse, console: Console) -> None:
+def _print_story(response: maintenance.InjectionsResponse, console: Console) -> None:
     lines: list[str] = []
     moment = None
     for each in reversed(response.injections):
@@ -285,7 +282,7 @@ def _print_story(response: InjectionsResponse, console: Console) -> None:
     console.note((f"{counted(response.tokens, 'token')} in all.", "dim"))
 
 
-def _named(each: InjectedPassage) -> str:
+def _named(each: maintenance.InjectedPassage) -> str:
     if each.document_id is None:
         return "no passage"
     return one_line(each.title) if each.title is not None else f"document {each.document_id}, deleted since"
@@ -306,7 +303,7 @@ def review(fields: Fields, options: Options) -> ExitCode:
     return ExitCode.OK
 
 
-def _ask_for_each(loaded: Loaded, response: ReviewResponse, console: Console) -> None:
+def _ask_for_each(loaded: Loaded, response: changes.ReviewResponse, console: Console) -> None:
     for suggestion in response.suggestions:
         console.show((one_line(suggestion.detail), "yellow"))
         for document in suggestion.documents:
@@ -324,7 +321,7 @@ def _ask_for_each(loaded: Loaded, response: ReviewResponse, console: Console) ->
         console.note((f"There are more: --cursor {response.next_cursor}", "dim"))
 
 
-def _key(suggestion: Suggestion) -> str:
+def _key(suggestion: changes.Suggestion) -> str:
     actions = [call.action for call in suggestion.calls] + ["next", "quit"]
     click.echo(" ".join(f"[{action[0]}]{action[1:]}" for action in actions), err=True)
     keys = {action[0] for action in actions}
@@ -334,7 +331,7 @@ def _key(suggestion: Suggestion) -> str:
     return key
 
 
-def _decide(suggestion: Suggestion, key: str, loaded: Loaded, console: Console) -> None:
+def _decide(suggestion: changes.Suggestion, key: str, loaded: Loaded, console: Console) -> None:
     call = next(call for call in suggestion.calls if call.action[0] == key)
     arguments = dict(call.arguments)
     if call.action == "correct":

@@ -3,9 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from rag_context.api import collections
-from rag_context.api.collection_documents import RESERVED_ID
-from rag_context.api.collection_operations import ProviderHealthResponse, ProviderResponse, ProvidersResponse
+from rag_context.api import collection_documents, collection_operations, collections
 from rag_context.api.operations import Response, routes
 from rag_context.api.operations.routes import Route
 from rag_context.client.call import DEFAULT_CONNECTION, Answer, Call, route_call
@@ -98,7 +96,7 @@ class AsyncCollections:
         self, name: str, document_id: str, *, request_id: str | None = None
     ) -> collections.DeletedDocumentResponse:
         """Remove a document. Raises: NotFoundError."""
-        if document_id == RESERVED_ID:
+        if document_id == collection_documents.RESERVED_ID:
             raise InvalidInputError("No document is called 'all'; `empty` removes every document of a collection.")
         return await self._call(routes.DELETE_DOCUMENT, name, document_id, request_id=request_id)
 
@@ -162,11 +160,11 @@ class AsyncCollections:
         }
         return await self._call(routes.QUERY_COLLECTION, name, body=body, request_id=request_id)
 
-    async def providers(self, *, request_id: str | None = None) -> ProvidersResponse:
+    async def providers(self, *, request_id: str | None = None) -> collection_operations.ProvidersResponse:
         """What collections can be kept by, also what is not installed here."""
         return await self._send(route_call(routes.LIST_PROVIDERS), request_id)
 
-    async def provider(self, name: str, *, request_id: str | None = None) -> ProviderResponse:
+    async def provider(self, name: str, *, request_id: str | None = None) -> collection_operations.ProviderResponse:
         """One of them. Raises: NotFoundError."""
         return await self._send(route_call(routes.GET_PROVIDER, name), request_id)
 
@@ -177,7 +175,7 @@ class AsyncCollections:
         *,
         connection: str | None = None,
         request_id: str | None = None,
-    ) -> ProviderHealthResponse:
+    ) -> collection_operations.ProviderHealthResponse:
         """Try a provider with a configuration, or as a connection has it."""
         body = {"configuration": configuration, "connection": connection}
         return await self._send(route_call(routes.TEST_PROVIDER, provider, body=body), request_id)

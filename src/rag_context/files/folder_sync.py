@@ -14,15 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from rag_context.api.index import FileReceipt
-from rag_context.domain.documents import (
-    DOCUMENTATION,
-    Channel,
-    DocumentInput,
-    FileDocument,
-    FileEntry,
-    FileStamp,
-    document_id,
-)
+from rag_context.domain import documents
 from rag_context.domain.where import is_unicode
 from rag_context.files.file_jobs import FileJobs, ReadingSettings, Todo
 from rag_context.files.file_reading import Found, Rejected, stamp_of
@@ -161,11 +153,13 @@ class _Pass:
                 todo.append(Todo(found, entry, is_complete))
         return todo
 
-    def _is_racy(self, entry: FileEntry) -> bool:
+    def _is_racy(self, entry: documents.FileEntry) -> bool:
         # A second edit within the grain of the file system's clock leaves the same stamp.
         return max(entry.stamp.modified_ns, entry.stamp.changed_ns) + self.sync.racy_ns >= entry.read_ns
 
-    def _known(self, page: Sequence[Found]) -> list[tuple[Found, FileEntry | None, FileStamp | None]]:
+    def _known(
+        self, page: Sequence[Found]
+    ) -> list[tuple[Found, documents.FileEntry | None, documents.FileStamp | None]]:
         paths = {found.path: printable_path for found in page if (printable_path := _text(found.path)) is not None}
         entries = self.sync.manifest.entries(list(paths.values()))
         return [(found, entries.get(paths.get(found.path, "")), _stamp(found.path)) for found in page]
@@ -187,7 +181,7 @@ class _Pass:
         while page := await asyncio.to_thread(lambda: list(islice(gone, PAGE))):
             await self._drop_files(page)
 
-    def _is_gone(self, entry: FileEntry, root: Root) -> bool:
+    def _is_gone(self, entry: documents.FileEntry, root: Root) -> bool:
         path = Path(entry.path)
         if entry.path in self.seen or self._is_unreadable(entry.path) or not root.takes(path):
             return False
@@ -202,9 +196,12 @@ class _Pass:
         prefix = root.path.as_posix().rstrip("/") + "/"
         # Only a document whose id is that of a file: one from a tool may name a path as its source.
         gone = [
-            FileDocument(source, id_)
+            documents.FileDocument(source, id_)
             async for source, id_ in self.sync.target.sources(prefix)
-            if id_ == document_id(DocumentInput("", DOCUMENTATION, "", source, channel=Channel.FILE))
+            if id_
+            == documents.document_id(
+                documents.DocumentInput("", documents.DOCUMENTATION, "", source, channel=documents.Channel.FILE)
+            )
             and self._has_no_file(source, root)
         ]
         await self._remove(gone)
@@ -220,17 +217,17 @@ class _Pass:
         await self._drop_files(self.jobs.lost)
         await self._save_manifest()
 
-    async def _drop_files(self, entries: Collection[FileEntry]) -> None:
-        documents = [each for entry in entries for each in entry.documents]
+    async def _drop_files(self, entries: Collection[documents.FileEntry]) -> None:
+        dropped = [each for entry in entries for each in entry.documents]
         if self.sync.gone is Gone.REPORT:
-            for each in documents:
+            for each in dropped:
                 self.sync.on_receipt(FileReceipt(status="gone", source=each.source, document_id=each.id))
             return
-        await self._remove(documents)
+        await self._remove(dropped)
         # Only now: if the removal fails, the next run finds these entries and repeats it.
         self.jobs.forgotten += [entry.path for entry in entries]
 
-    async def _remove(self, documents: Iterable[FileDocument]) -> None:
+    async def _remove(self, documents: Iterable[documents.FileDocument]) -> None:
         waiting = iter(documents)
         while part := list(islice(waiting, REMOVALS)):
             await asyncio.gather(*(self.sync.target.remove(each.id) for each in part))
@@ -248,7 +245,7 @@ class _Pass:
             await asyncio.to_thread(manifest.forget, forgotten)
 
 
-def _stamp(path: Path) -> FileStamp | None:
+def _stamp(path: Path) -> documents.FileStamp | None:
     try:
         return stamp_of(path.stat())
     except OSError:

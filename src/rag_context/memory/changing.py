@@ -12,20 +12,8 @@ from rag_context.api import changes as api
 from rag_context.api.handlers import CallContext, performs
 from rag_context.api.operations import memory
 from rag_context.api.stored_documents import MANY, MAX_DELETED
+from rag_context.domain import journal as journals
 from rag_context.domain.documents import Channel, DocumentInput, Shelf, Tenant, document_id, utc_now
-from rag_context.domain.journal import (
-    Action,
-    Cause,
-    Change,
-    Entry,
-    Link,
-    Location,
-    Move,
-    Revision,
-    Selection,
-    ids_of,
-    reverted,
-)
 from rag_context.errors import BackendError, ConflictError, FieldError, InvalidInputError, NotFoundError
 from rag_context.ingest.submissions import Receipt, Submission
 from rag_context.memory.document_queries import DocumentQueries
@@ -94,7 +82,7 @@ class Changes:
             stated["tags"] = tuple(dict.fromkeys(request.tags))
         metadata = replace(old.metadata, **stated)
         document = DocumentInput(request.content, old.content_type, old.session_id, old.source, metadata, tenant)
-        revision = Revision(Action.CORRECT, (old.id,), request.reason, pinned=request.pinned)
+        revision = journals.Revision(journals.Action.CORRECT, (old.id,), request.reason, pinned=request.pinned)
         is_amended = request.tags is not None or request.pinned is not None
         if is_amended and request.content == old.content:  # other tags, or pinned: the same document in the same words
             told: dict[str, Any] = {
@@ -106,7 +94,7 @@ class Changes:
             as_file = replace(document, channel=Channel.FILE)
             document = as_file if document_id(as_file) == old.id else document
             is_same = document_id(document) == old.id
-            revision = replace(revision, action=Action.INDEX, supersedes=()) if is_same else revision
+            revision = replace(revision, action=journals.Action.INDEX, supersedes=()) if is_same else revision
         receipt = await self._index(Submission(document, (old.id,), revision=revision), context.request_id)
         superseded = [link.place.id for link in await journal.chain(receipt.document_id, tenant) if link.place.shelf]
         response = index_response(receipt, (self.clock() - started) * 1000.0)
@@ -127,7 +115,7 @@ class Changes:
         tenant = tenant_of(await self._tenants.resolved(request))
         entries = await self.journal.entries(tenant, before=request.before, limit=request.limit + 1)
         page = entries[: request.limit]
-        links = await self.journal.links(ids_of(page))
+        links = await self.journal.links(journals.ids_of(page))
         places = {id_: link.place for id_, link in links.items()}
         return api.LogResponse(
             entries=[_logged(entry, links, undoable=entry.may_be_undone(places)) for entry in page],
@@ -141,19 +129,19 @@ class Changes:
         entry = await self.journal.entry(request.id)
         if entry is None or entry.tenant != tenant:
             raise NotFoundError(f"There is no change {request.id}; rag_context_log lists them")
-        places = {id_: link.place for id_, link in (await self.journal.links(ids_of([entry]))).items()}
+        places = {id_: link.place for id_, link in (await self.journal.links(journals.ids_of([entry]))).items()}
         if not entry.may_be_undone(places):
             raise ConflictError(
                 f"Change {entry.sequence} ({entry.action}) cannot be undone: its documents were changed since, or "
                 "their earlier content is gone"
             )
-        cause = Cause.now()
-        undone = await self.journal.make(reverted(entry, cause.by, cause.at))
+        cause = journals.Cause.now()
+        undone = await self.journal.make(journals.reverted(entry, cause.by, cause.at))
         self.sweep_soon()
         return api.UndoResponse(
             id=undone.sequence,
             undone=entry.sequence,
-            operation="undo" if undone.action is Action.UNDO else "restore",
+            operation="undo" if undone.action is journals.Action.UNDO else "restore",
             document_ids=undone.document_ids,
         )
 
@@ -163,7 +151,7 @@ class Changes:
         request = await self._tenants.resolved(request)
         tenant, name = tenant_of(request), next(each for each in request.exactly_one_of if getattr(request, each))
         shelves = (None, Shelf.SUPERSEDED, Shelf.TRASH) if request.purge else (None, Shelf.SUPERSEDED)
-        selection = Selection(**{name: getattr(request, name)})
+        selection = journals.Selection(**{name: getattr(request, name)})
         links = await self.journal.selected(tenant, selection, shelves, MAX_DELETED)
         ids = [link.place.id for link in links]
         held = await self.journal.held(ids)
@@ -172,10 +160,12 @@ class Changes:
             if request.purge and len(links) > MANY and not request.confirm:
                 message = f"This would purge {len(links)} documents: send confirm true, or dryRun true to see which"
                 raise InvalidInputError(message, [FieldError("confirm", message)])
-            cause = Cause.now()
-            action = Action.PURGE if request.purge else Action.FORGET
+            cause = journals.Cause.now()
+            action = journals.Action.PURGE if request.purge else journals.Action.FORGET
             reason = None if request.purge else request.reason
-            change = Change(action, tenant, [_forgetting(link, action) for link in links], cause.by, cause.at, reason)
+            change = journals.Change(
+                action, tenant, [_forgetting(link, action) for link in links], cause.by, cause.at, reason
+            )
             sequence = (await self.journal.make(change)).sequence
         if request.purge and not request.dry_run:
             await asyncio.to_thread(self.forget_files, [link.source for link in links])
@@ -207,12 +197,12 @@ class Changes:
         links = await self._journal.due(now, kept_since, now - self.trash_kept, DUE_AT_ONCE)
         done = 0
         for is_trash, some in groupby(links, lambda link: link.place.shelf is Shelf.TRASH):
-            action = Action.PURGE if is_trash else Action.EXPIRE
+            action = journals.Action.PURGE if is_trash else journals.Action.EXPIRE
             for tenant, same in groupby(sorted(some, key=_owner), lambda link: link.tenant.visible):
                 due = list(same)
                 moves, sources = [_forgetting(link, action) for link in due], [link.source for link in due]
                 try:
-                    await self._journal.make(Change(action, tenant, moves, RETENTION, now))
+                    await self._journal.make(journals.Change(action, tenant, moves, RETENTION, now))
                     done += len(moves)
                     if is_trash:
                         await asyncio.to_thread(self.forget_files, sources)
@@ -231,11 +221,11 @@ class Changes:
                 logger.debug("what has expired is forgotten later: %s", error)
                 self.on_failure(error)
 
-    async def link(self, document_id: str) -> Link | None:
+    async def link(self, document_id: str) -> journals.Link | None:
         """What the journal knows of a document; None where there is no journal. Raises: BackendError."""
         return None if self._journal is None else (await self._journal.links([document_id])).get(document_id)
 
-    async def links(self, document_ids: Sequence[str]) -> dict[str, Link]:
+    async def links(self, document_ids: Sequence[str]) -> dict[str, journals.Link]:
         """What the journal knows of documents. Raises: BackendError."""
         return await self.journal.links(document_ids)
 
@@ -247,7 +237,7 @@ class Changes:
         return self._journal
 
     async def _only_one(self, tenant: Tenant, source: str) -> str:
-        links = await self.journal.selected(tenant, Selection(source=source), [None], 2)
+        links = await self.journal.selected(tenant, journals.Selection(source=source), [None], 2)
         if not links:
             raise NotFoundError(f"No document has the source {source!r}")
         if len(links) > 1:
@@ -256,18 +246,18 @@ class Changes:
         return links[0].place.id
 
 
-def _owner(link: Link) -> tuple[str, str, str]:
+def _owner(link: journals.Link) -> tuple[str, str, str]:
     tenant = link.tenant.visible
     return tenant.project, tenant.branch, tenant.path_hash
 
 
-def _forgetting(link: Link, action: Action) -> Move:
+def _forgetting(link: journals.Link, action: journals.Action) -> journals.Move:
     place = link.place
-    after = None if action is Action.PURGE else Location("", place.content_hash, Shelf.TRASH)
-    return Move(place, after, forgets=True)
+    after = None if action is journals.Action.PURGE else journals.Location("", place.content_hash, Shelf.TRASH)
+    return journals.Move(place, after, forgets=True)
 
 
-def _version(link: Link) -> api.VersionInfo:
+def _version(link: journals.Link) -> api.VersionInfo:
     place = link.place
     return api.VersionInfo(
         document_id=place.id,
@@ -280,8 +270,8 @@ def _version(link: Link) -> api.VersionInfo:
     )
 
 
-def _logged(entry: Entry, links: Mapping[str, Link], *, undoable: bool) -> api.LogEntry:
-    stored = (link for id_ in ids_of([entry]) if (link := links.get(id_)) is not None)
+def _logged(entry: journals.Entry, links: Mapping[str, journals.Link], *, undoable: bool) -> api.LogEntry:
+    stored = (link for id_ in journals.ids_of([entry]) if (link := links.get(id_)) is not None)
     return api.LogEntry(
         id=entry.sequence,
         at=entry.at,
@@ -299,7 +289,7 @@ def _logged(entry: Entry, links: Mapping[str, Link], *, undoable: bool) -> api.L
     )
 
 
-def _location(place: Location | None) -> api.LocationInfo | None:
+def _location(place: journals.Location | None) -> api.LocationInfo | None:
     if place is None:
         return None
     return api.LocationInfo(

@@ -36,9 +36,7 @@ from rag_context.memory.facets import FacetCounts, filter_hint
 from rag_context.memory.mappers import document_fields, filter_of, tenant_of
 from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.deadline import Deadline
-from rag_context.search.ranking import Candidate, relevance
-from rag_context.search.reads import Coverage, described, lowers_level, matters
-from rag_context.search.retrievers import Backends
+from rag_context.search import ranking, reads, retrievers
 
 logger = logging.getLogger(__name__)
 
@@ -167,11 +165,11 @@ class _Near:
 
 
 class SimilarDocuments:
-    def __init__(self, backends: Backends, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, backends: retrievers.Backends, clock: Callable[[], float] = time.monotonic) -> None:
         guarded = backends.guarded(STORE_S)
         self._embedder, self._vectors = guarded.embedder, guarded.vectors
         self._documents, self._texts = guarded.documents, guarded.texts
-        self._coverage = Coverage(guarded.documents, clock, backends.lost_vectors)
+        self._coverage = reads.Coverage(guarded.documents, clock, backends.lost_vectors)
         self._clock = clock
 
     async def similar(self, document: Document, limit: int) -> stored_documents.SimilarResponse:
@@ -181,10 +179,10 @@ class SimilarDocuments:
         try:
             with Deadline.after(STORE_S, self._clock).applied():
                 missing = await self._coverage.missing(where)
-                if lowers_level(missing):
-                    raise BackendStartingError("vectors", described(missing))
+                if reads.lowers_level(missing):
+                    raise BackendStartingError("vectors", reads.described(missing))
                 near = await self._by_vectors(document.id, chunks, limit, where)
-            warning = described(missing) if matters(missing) else None
+            warning = reads.described(missing) if reads.matters(missing) else None
             is_fallback = False
         except BackendError as error:
             logger.info("document %s is compared by keyword search: %s", document.id, error)
@@ -230,7 +228,7 @@ class SimilarDocuments:
             # The mean, over the sampled chunks, of the cosine of the nearest chunk in this document.
             mean = float(of_document.max(axis=1).mean())
             nearest = found[columns[int(of_document.max(axis=0).argmax())]]
-            near[id_] = _Near(nearest.id, relevance(Candidate(nearest, mean, 0.0, 0.0), calibration))
+            near[id_] = _Near(nearest.id, ranking.relevance(ranking.Candidate(nearest, mean, 0.0, 0.0), calibration))
         return near
 
     async def _candidates(self, document_id: str, vectors: Matrix, limit: int, where: Filter) -> dict[str, ChunkRef]:

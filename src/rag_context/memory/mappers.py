@@ -8,17 +8,7 @@ from typing import Any, Literal
 from rag_context.api import search, stored_documents, wire
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, MessageTimeFields
 from rag_context.api.maintenance import RecentSearch, StatsBucket, StatsResponse, TimeSpan
-from rag_context.domain.documents import (
-    Channel,
-    Document,
-    DocumentInput,
-    Listing,
-    MessageTime,
-    Metadata,
-    Origin,
-    Tenant,
-    end_of,
-)
+from rag_context.domain import documents
 from rag_context.domain.journal import Link, Revision
 from rag_context.domain.own_words import shown
 from rag_context.domain.provenance import text_start
@@ -29,16 +19,7 @@ from rag_context.errors import ConflictError, InvalidInputError
 from rag_context.ingest.redaction import Redactor
 from rag_context.ingest.submissions import Outcome, Receipt, Submission
 from rag_context.ports.models import Tokenizer
-from rag_context.search.query import (
-    Answer,
-    Mode,
-    Query,
-    Result,
-    RetrieverReport,
-    RetrieverStatus,
-    Standing,
-    latencies_of_parts,
-)
+from rag_context.search import query as queries
 from rag_context.search.question_rules import with_windows
 from rag_context.search.question_times import Window, merged
 
@@ -52,10 +33,12 @@ _BULK_STATUS: dict[Outcome, Literal["indexed", "unchanged", "replaced", "deferre
 
 def query_of(
     request: search.SearchRequest, default_min_score: float | None, now: datetime, redactor: Redactor
-) -> Query:
+) -> queries.Query:
     """The query of a search request, whose relative times count from its `asOf`, else from now."""
     min_score = default_min_score if request.min_score is None else request.min_score
-    query = Query(request.query, request.limit, filter_of(request, redactor), Mode(request.mode), min_score)
+    query = queries.Query(
+        request.query, request.limit, filter_of(request, redactor), queries.Mode(request.mode), min_score
+    )
     return with_windows(query, request.as_of or now)
 
 
@@ -73,33 +56,37 @@ def filter_of(request: search.SearchRequest | stored_documents.ListRequest, reda
         agents=tuple(dict.fromkeys(request.agents or ())),
         tags=tuple(dict.fromkeys(request.tags or ())),
         since=request.since,
-        until=end_of(request.until, request.as_of),
-        origins=Origin(request.min_trust).and_above() if request.min_trust not in (None, Origin.UNKNOWN) else (),
+        until=documents.end_of(request.until, request.as_of),
+        origins=documents.Origin(request.min_trust).and_above()
+        if request.min_trust not in (None, documents.Origin.UNKNOWN)
+        else (),
         **wire.filter_values(request),
     )
     return redactor.where(where)
 
 
-def tenant_of(request: wire.TenantRequest | IndexRequest) -> Tenant:
-    return Tenant(request.project or "", request.branch or "", request.path_hash or "")
+def tenant_of(request: wire.TenantRequest | IndexRequest) -> documents.Tenant:
+    return documents.Tenant(request.project or "", request.branch or "", request.path_hash or "")
 
 
-def document_input(request: IndexRequest) -> DocumentInput:
-    metadata = request.metadata.to_metadata() if request.metadata is not None else Metadata()
+def document_input(request: IndexRequest) -> documents.DocumentInput:
+    metadata = request.metadata.to_metadata() if request.metadata is not None else documents.Metadata()
     if metadata.agent is None and request.agent is not None:
         metadata = replace(metadata, agent=request.agent)
     from_file = isinstance(request, BulkLine) and request.from_file
-    return DocumentInput(
+    return documents.DocumentInput(
         content=request.content,
         content_type=request.content_type,
         session_id=request.session_id,
         source=request.source,
         metadata=metadata,
         tenant=tenant_of(request),
-        channel=Channel.FILE if from_file else Channel.TOOL,
+        channel=documents.Channel.FILE if from_file else documents.Channel.TOOL,
         occurred_at=request.occurred_at,
         message_times=_message_times(request.message_times or ()) if isinstance(request, BulkLine) else (),
-        origin=Origin(request.origin) if isinstance(request, BulkLine) and request.origin is not None else None,
+        origin=documents.Origin(request.origin)
+        if isinstance(request, BulkLine) and request.origin is not None
+        else None,
     )
 
 
@@ -116,14 +103,14 @@ def submission(request: IndexRequest) -> Submission:
     return Submission(document_input(request), revision=revision)
 
 
-def _message_times(times: Sequence[MessageTimeFields]) -> tuple[MessageTime, ...]:
+def _message_times(times: Sequence[MessageTimeFields]) -> tuple[documents.MessageTime, ...]:
     """In the order of the text, one for each place."""
     by_start = {each.start: each.at for each in times}
-    return tuple(MessageTime(start, by_start[start]) for start in sorted(by_start))
+    return tuple(documents.MessageTime(start, by_start[start]) for start in sorted(by_start))
 
 
 def search_response(
-    answer: Answer,
+    answer: queries.Answer,
     windows: Sequence[Window],
     *,
     request_id: str,
@@ -153,7 +140,7 @@ def search_response(
     )
 
 
-def _standing(standing: Standing) -> search.StandingInstruction:
+def _standing(standing: queries.Standing) -> search.StandingInstruction:
     passage = standing.passage
     text = passage.chunk.text
     return search.StandingInstruction(
@@ -208,14 +195,16 @@ def _fitting(texts: Sequence[str], budget: int, tokenizer: Tokenizer) -> tuple[i
     return fitting, budget
 
 
-def _leg(leg: RetrieverReport, *, cached: bool) -> search.LegReport:
+def _leg(leg: queries.RetrieverReport, *, cached: bool) -> search.LegReport:
     """The report on a retriever; an answer from the cache ran none."""
     if cached:
-        return search.LegReport(status=RetrieverStatus.SKIPPED.value, latency_ms=0.0, detail="answered from the cache")
+        return search.LegReport(
+            status=queries.RetrieverStatus.SKIPPED.value, latency_ms=0.0, detail="answered from the cache"
+        )
     return search.LegReport(status=leg.status.value, latency_ms=round(leg.latency_ms, 3), detail=leg.detail)
 
 
-def _result(result: Result, link: Link | None, *, explain: bool) -> search.SearchResult:
+def _result(result: queries.Result, link: Link | None, *, explain: bool) -> search.SearchResult:
     passage = result.passage
     span, newer = passage.chunk.span, result.newer
     before, after = (each.chunk.text if each is not None else None for each in (result.before, result.after))
@@ -228,7 +217,9 @@ def _result(result: Result, link: Link | None, *, explain: bool) -> search.Searc
         start_line=span.start_line,
         end_line=span.end_line,
         context=search.Surroundings(before=before, after=after) if before or after else None,
-        instruction_like=(passage.chunk.origin is not Origin.OWNER and reads_like_instruction(passage.chunk.text))
+        instruction_like=(
+            passage.chunk.origin is not documents.Origin.OWNER and reads_like_instruction(passage.chunk.text)
+        )
         or None,
         newer_version=None
         if newer is None
@@ -240,14 +231,14 @@ def _result(result: Result, link: Link | None, *, explain: bool) -> search.Searc
     )
 
 
-def document_fields(document: Document | Listing | Passage) -> dict[str, Any]:
+def document_fields(document: documents.Document | documents.Listing | Passage) -> dict[str, Any]:
     """What every answer says of a document, by the names of its fields."""
     metadata = wire.metadata_json(document.metadata)
     origin = document.chunk.origin if isinstance(document, Passage) else document.origin
     return {**document.described(), "occurred_at": document.occurred_at, "origin": origin.value, "metadata": metadata}
 
 
-def _explain(result: Result) -> search.Explain:
+def _explain(result: queries.Result) -> search.Explain:
     candidate = result.ranked.candidate
     legs = {}
     if result.vector_rank is not None and candidate.cosine is not None:
@@ -266,9 +257,9 @@ def _explain(result: Result) -> search.Explain:
 
 
 def search_record(
-    request: search.SearchRequest, answer: Answer, *, request_id: str, latency_ms: float, timestamp: datetime
+    request: search.SearchRequest, answer: queries.Answer, *, request_id: str, latency_ms: float, timestamp: datetime
 ) -> SearchRecord:
-    spent = {} if answer.cached else latencies_of_parts(answer.legs)
+    spent = {} if answer.cached else queries.latencies_of_parts(answer.legs)
     return SearchRecord(
         timestamp=timestamp,
         request_id=request_id,

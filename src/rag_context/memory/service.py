@@ -21,12 +21,10 @@ from rag_context.api.operations import memory
 from rag_context.api.operations.routes import PERFORMED
 from rag_context.api.search import LegReport, SearchFailedError, SearchRequest, SearchResponse
 from rag_context.collections.collection_service import CollectionService
-from rag_context.domain.callers import Bounds
+from rag_context.domain import callers, reports, vectors
 from rag_context.domain.documents import CODE, DEFAULT_TENANT, Counts, Shelf, Status, Tenant, slices, utc_now
 from rag_context.domain.journal import Cause, Link
-from rag_context.domain.reports import QUERY_CHARS
 from rag_context.domain.search import Filter
-from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError, InvalidInputError, RagContextError
 from rag_context.ingest.indexer import STORE_S, Indexer
 from rag_context.ingest.redaction import Redactor
@@ -128,10 +126,10 @@ class Service:
         min_score: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = utc_now,
-        bounds: Bounds | None = None,
+        bounds: callers.Bounds | None = None,
     ) -> None:
         self._bounds = bounds
-        self._bound: LRUCache[Bounds, Service] = LRUCache(BOUND_SERVICES)
+        self._bound: LRUCache[callers.Bounds, Service] = LRUCache(BOUND_SERVICES)
         self._dependencies = dependencies
         self._min_score = min_score
         self._clock = clock
@@ -157,7 +155,7 @@ class Service:
         """Embeds all documents again, in the foreground or in the background."""
         self._meters = Meters(self._readings, dependencies.admissions)
         self.counting_log_records = self._meters.counting_log_records
-        query_chars = QUERY_CHARS if dependencies.records_queries else 0
+        query_chars = reports.QUERY_CHARS if dependencies.records_queries else 0
         self.record_access = dependencies.telemetry.record_error
         self._recorder = Recorder(dependencies.telemetry, self._meters, now, dependencies.redactor.text, query_chars)
         projects = dependencies.projects
@@ -190,7 +188,7 @@ class Service:
         self.collections = dependencies.collections
         """The use cases of collections and their providers; None if this service has none."""
 
-    def bound_to(self, bounds: Bounds | None) -> "Service":
+    def bound_to(self, bounds: callers.Bounds | None) -> "Service":
         """This service as it is for a key with these bounds; None: as it is."""
         if bounds is None:
             return self
@@ -213,7 +211,7 @@ class Service:
             self._bound[bounds] = bound
         return self._bound[bounds]
 
-    def performers(self, bounds: Bounds) -> Mapping[str, Handler]:
+    def performers(self, bounds: callers.Bounds) -> Mapping[str, Handler]:
         """What performs operations on documents, for a key with these bounds."""
         return self.bound_to(bounds).handlers()
 
@@ -407,12 +405,12 @@ class Service:
         async with self._dependencies.admissions.searches.admitted_in_turn():
             return await self._dependencies.chain.search(with_windows(query, self._now()))
 
-    async def embed(self, texts: Sequence[str]) -> Matrix:
+    async def embed(self, texts: Sequence[str]) -> vectors.Matrix:
         """Embed texts as passages, after queries that wait: `(n, dim) float32`. Raises: BackendError."""
         async with self._dependencies.admissions.writes.admitted():
             return np.concatenate([await self._embedder.embed_documents(part) for part in slices(texts, SLICE)])
 
-    def model(self) -> EmbeddingModel:
+    def model(self) -> vectors.EmbeddingModel:
         """The model that `embed` and all searches use. Raises: BackendError before it is loaded."""
         return self._dependencies.embedder.model
 
@@ -587,7 +585,7 @@ class Service:
             return None
         return self._counts
 
-    def _known_model(self) -> EmbeddingModel | None:
+    def _known_model(self) -> vectors.EmbeddingModel | None:
         try:
             return self._dependencies.embedder.model
         except BackendError:

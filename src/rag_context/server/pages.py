@@ -17,9 +17,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from rag_context._version import __version__
-from rag_context.api.maintenance import StatsRequest, TimeRange
-from rag_context.api.parsing import ErrorCode, read_fields
-from rag_context.api.stored_documents import ListRequest
+from rag_context.api import maintenance, parsing, stored_documents
 from rag_context.errors import BackendError, OverloadedError
 from rag_context.memory.service import Service
 from rag_context.server import failures, options, requests
@@ -91,16 +89,16 @@ class Events:
         self._service = service
         self._clock = clock
         self._watchers: Counter[str | None] = Counter()
-        self._events: dict[TimeRange, tuple[float, asyncio.Task[bytes]]] = {}
+        self._events: dict[maintenance.TimeRange, tuple[float, asyncio.Task[bytes]]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a `state` event now and whenever the state has changed, until the client or the server goes."""
-        request = read_fields(StatsRequest, requests.query_fields(scope))
+        request = parsing.read_fields(maintenance.StatsRequest, requests.query_fields(scope))
         caller = requests.http_request(scope).caller
         name = caller.name if caller is not None and caller is not options.ANYONE else None
         if self._watchers.total() >= MAX_WATCHERS or (name and self._watchers[name] >= MAX_WATCHERS // 2):
             raise requests.RequestRejectedError(
-                503, "Too many watch already", code=ErrorCode.OVERLOADED, retry_after_s=10
+                503, "Too many watch already", code=parsing.ErrorCode.OVERLOADED, retry_after_s=10
             )
         self._watchers[name] += 1
         try:
@@ -112,7 +110,7 @@ class Events:
         finally:
             self._watchers[name] -= 1
 
-    async def _stream(self, time_range: TimeRange, send: Send) -> None:
+    async def _stream(self, time_range: maintenance.TimeRange, send: Send) -> None:
         last, sent_at = b"", self._clock()
         while True:
             event = self._events.get(time_range)
@@ -128,12 +126,12 @@ class Events:
                 last, sent_at = seen, now
             await asyncio.sleep(_EVERY_S)
 
-    async def _event(self, time_range: TimeRange) -> bytes:
+    async def _event(self, time_range: maintenance.TimeRange) -> bytes:
         service = self._service
         calls: dict[str, Any] = {
             "health": service.health(),
-            "stats": service.stats(StatsRequest(time_range=time_range)),
-            "latest": service.listing(ListRequest(limit=LATEST)),
+            "stats": service.stats(maintenance.StatsRequest(time_range=time_range)),
+            "latest": service.listing(stored_documents.ListRequest(limit=LATEST)),
         }
         answers = await asyncio.gather(*calls.values(), return_exceptions=True)
         state = {name: _state_of(answer) for name, answer in zip(calls, answers, strict=True)}

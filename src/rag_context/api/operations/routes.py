@@ -9,17 +9,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, Generic
 
+from rag_context.api import collection_operations
 from rag_context.api import collections as wire
 from rag_context.api.collection_documents import RESERVED_ID
-from rag_context.api.collection_operations import (
-    ConnectionFields,
-    DeleteFields,
-    DocumentsFields,
-    MetadataFields,
-    NoFields,
-    TestRequest,
-    ValuesFields,
-)
 from rag_context.api.operations import Operation, Response, collections, memory, projects
 from rag_context.api.wire import WireRequest
 
@@ -47,7 +39,7 @@ class Route(Generic[Response]):
     operation_id: str
     """Its name in OpenAPI, which generated clients call it by."""
     _: KW_ONLY
-    query: type[WireRequest] = ConnectionFields
+    query: type[WireRequest] = collection_operations.ConnectionFields
     body: type[WireRequest] | None = None
     body_required: bool = True
     status: int = 200
@@ -134,7 +126,7 @@ PUT_METADATA = Route(
     "/collections/{name}/metadata",
     collections.COLLECTION_SET_METADATA,
     "put_collection_metadata",
-    query=MetadataFields,
+    query=collection_operations.MetadataFields,
     body=wire.MetadataRequest,
     description="Replaces it, or with merge=true sets the given keys. The labels stay, unless others are given.",
 )
@@ -144,7 +136,7 @@ LIST_DOCUMENTS = Route(
     "/collections/{name}/documents",
     collections.COLLECTION_DOCUMENTS,
     "list_documents",
-    query=DocumentsFields,
+    query=collection_operations.DocumentsFields,
     description=(
         "Documents whose metadata passes a filter, by id, and how many there are in all. where is JSON: equality, "
         "implicit AND, $and, $or, $not, $eq, $ne, $gt, $gte, $lt, $lte, $in, $nin, $exists and $contains."
@@ -179,7 +171,7 @@ DELETE_MATCHING = Route(
     "/collections/{name}/documents",
     collections.COLLECTION_DELETE_DOCUMENTS,
     "delete_matching_documents",
-    query=DeleteFields,
+    query=collection_operations.DeleteFields,
     description=(
         f"Those whose metadata passes a filter. More than {wire.UNCONFIRMED} documents, or more than half of the "
         "collection, only go with confirm=true; dry_run=true says which ones would."
@@ -204,13 +196,17 @@ PUT_DOCUMENT_METADATA = Route(
     "/collections/{name}/documents/{id}/metadata",
     collections.COLLECTION_UPDATE_DOCUMENT,
     "put_document_metadata",
-    query=MetadataFields,
+    query=collection_operations.MetadataFields,
     body=wire.MetadataRequest,
     description="Replaces it, or with merge=true sets the given keys. The text and the vector stay.",
 )
 
 LIST_VALUES = Route(
-    "GET", "/collections/{name}/metadata-values", collections.COLLECTION_VALUES, "metadata_values", query=ValuesFields
+    "GET",
+    "/collections/{name}/metadata-values",
+    collections.COLLECTION_VALUES,
+    "metadata_values",
+    query=collection_operations.ValuesFields,
 )
 
 QUERY_COLLECTION = Route(
@@ -227,17 +223,21 @@ QUERY_COLLECTION = Route(
     example={"embedding": [0.1, 0.7, 0.2], "where": {"section_id": "retention-config"}, "top_k": 3},
 )
 
-LIST_PROVIDERS = Route("GET", "/providers", collections.PROVIDER_LIST, "list_providers", query=NoFields)
+LIST_PROVIDERS = Route(
+    "GET", "/providers", collections.PROVIDER_LIST, "list_providers", query=collection_operations.NoFields
+)
 
-GET_PROVIDER = Route("GET", "/providers/{name}", collections.PROVIDER_GET, "get_provider", query=NoFields)
+GET_PROVIDER = Route(
+    "GET", "/providers/{name}", collections.PROVIDER_GET, "get_provider", query=collection_operations.NoFields
+)
 
 TEST_PROVIDER = Route(
     "POST",
     "/providers/{name}/test",
     collections.PROVIDER_TEST,
     "test_provider",
-    query=NoFields,
-    body=TestRequest,
+    query=collection_operations.NoFields,
+    body=collection_operations.TestRequest,
     body_required=False,
     rules={"not": {"required": ["configuration", "connection"]}},
 )

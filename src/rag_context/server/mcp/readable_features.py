@@ -4,11 +4,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from rag_context.api import collection_operations, project_queries, search
 from rag_context.api import collections as wire
 from rag_context.api import projects as models
-from rag_context.api.collection_operations import ConverseResponse
-from rag_context.api.project_queries import LabelledResponse, RagQueryResponse, SemanticSearchResponse, Source
-from rag_context.api.search import level_name
 from rag_context.api.wire import WireResponse
 from rag_context.domain.reports import counted
 
@@ -29,7 +27,7 @@ def _activated(body: models.ActivateProjectResponse) -> Iterator[str]:
     yield from _bounded(body.warnings)
 
 
-def _queried(body: RagQueryResponse) -> Iterator[str]:
+def _queried(body: project_queries.RagQueryResponse) -> Iterator[str]:
     yield from _label(body)
     if body.answer is not None:
         yield body.answer
@@ -47,7 +45,7 @@ def _queried(body: RagQueryResponse) -> Iterator[str]:
     yield body.context
 
 
-def _searched(body: SemanticSearchResponse) -> Iterator[str]:
+def _searched(body: project_queries.SemanticSearchResponse) -> Iterator[str]:
     yield from _label(body)
     if body.results:
         yield f"{counted(len(body.results), 'document')} of {_whose(body)}, the most relevant first."
@@ -98,15 +96,15 @@ def _listed(body: models.ListProjectsResponse) -> Iterator[str]:
         yield f"- {_whose(each)}: {counted(each.documents, 'document')}{path}{used}{warnings}"
 
 
-def _label(body: LabelledResponse) -> Iterator[str]:
+def _label(body: project_queries.LabelledResponse) -> Iterator[str]:
     if body.fallback:
-        yield f"Level {body.fallback_level} of 4: {_LEVELS.get(body.fallback_level, f'{level_name(body)}.')}"
+        yield f"Level {body.fallback_level} of 4: {_LEVELS.get(body.fallback_level, f'{search.level_name(body)}.')}"
     yield from _bounded(body.warnings)
     if body.interpreted is not None:
         yield f"Time: {body.interpreted.sentence()}"
 
 
-def _source(source: Source) -> str:
+def _source(source: project_queries.Source) -> str:
     day = f" · {source.date.isoformat()}" if source.date is not None else ""
     level = f" · {source.promotion_level}" if source.promotion_level != "standard" else ""
     old = f" · superseded by {', '.join(source.superseded_by)}" if source.superseded_by else ""
@@ -157,7 +155,7 @@ def _documents(body: wire.DocumentsResponse) -> Iterator[str]:
         yield document.text.strip("\n")
 
 
-def _conversed(body: ConverseResponse) -> Iterator[str]:
+def _conversed(body: collection_operations.ConverseResponse) -> Iterator[str]:
     count = len(body.results)
     yield f"{count} document{'' if count == 1 else 's'} for {body.query!r} ({body.strategy}), nearest first."
     for omitted in body.omitted:
@@ -170,8 +168,8 @@ def _conversed(body: ConverseResponse) -> Iterator[str]:
 
 FEATURES: Mapping[type[WireResponse], Callable[[Any], Iterable[str]]] = {
     models.ActivateProjectResponse: _activated,
-    RagQueryResponse: _queried,
-    SemanticSearchResponse: _searched,
+    project_queries.RagQueryResponse: _queried,
+    project_queries.SemanticSearchResponse: _searched,
     models.ReadDocumentResponse: _read,
     models.IndexDocumentResponse: _indexed,
     models.ListDocTypesResponse: _doc_types,
@@ -180,7 +178,7 @@ FEATURES: Mapping[type[WireResponse], Callable[[Any], Iterable[str]]] = {
     ],
     models.DeleteDocumentsResponse: _deleted,
     models.ListProjectsResponse: _listed,
-    ConverseResponse: _conversed,
+    collection_operations.ConverseResponse: _conversed,
     wire.QueryResponse: _found,
     wire.DocumentsResponse: _documents,
     wire.CollectionsResponse: _collections,
