@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rag_context.domain.documents import CHAT
 from rag_context.domain.provenance import front_matter
+from rag_context.domain.text import PIECE_CHARS
 from rag_context.ingest.chunking.chunker import split
 from rag_context.ingest.chunking.prose import (
     MAX_HEADING_CHARS,
@@ -47,6 +48,19 @@ def test_front_matter_is_what_the_first_lines_enclose(text: str, inner: str) -> 
 def test_a_fence_closes_with_its_own_mark() -> None:
     text = "a\n````py\n```\n~~~\n`````  \nb\n~~~\nc\n~~~"
     assert fenced(text) == ["````py\n```\n~~~\n`````  ", "~~~\nc\n~~~"]
+
+
+def test_a_long_text_has_the_fences_sections_and_turns_of_its_parts() -> None:
+    """X-11: it is scanned some lines at a time, since a pattern holds the interpreter for a whole call."""
+    part = "# One\n\nAnn: hello\n```py\n# no\nBob: no\n```\n## Two\n\nwords\n~~~\nx\n~~~\nBob: bye\n"
+    repeats = PIECE_CHARS // len(part) + 1
+    for before in range(0, len(part), 3):  # so that a piece would end in each of its lines
+        text = "w" * before + "\n" + part * repeats
+        edges = range(before + 1, len(text), len(part))
+        assert fences(text) == [(edge + start, edge + end) for edge in edges for start, end in fences(part)]
+        assert paths(text)[1:] == paths(part) * repeats
+        turns = conversation(text, fences(text)).turns
+        assert [turn.path for turn in turns[1:]] == [("Ann",), ("Bob",)] * repeats
 
 
 def test_a_fence_may_open_in_a_list_or_a_quote() -> None:

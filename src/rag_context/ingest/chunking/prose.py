@@ -21,6 +21,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from rag_context.domain.provenance import front_matter, is_role, role_name, text_start
+from rag_context.domain.text import PIECE_CHARS
 from rag_context.ingest.chunking.text_blocks import Boundary, Range, Strength, TextBlock
 
 _FENCE = re.compile(
@@ -103,7 +104,8 @@ def fences(text: str) -> list[Range]:
     """Where the code fences stand, marks included; one that is never closed reaches to the end (CommonMark 4.5)."""
     found: list[Range] = []
     opened: tuple[int, str] | None = None
-    for match in _FENCE.finditer(text):
+    # Most texts have none, and then the pattern need not be tried at each of their lines.
+    for match in _line_matches(_FENCE, text) if "```" in text or "~~~" in text else ():
         mark, info = match["mark"], match["info"].strip()
         if opened is None:
             if mark[0] not in info:
@@ -151,11 +153,20 @@ def _outside(pattern: re.Pattern[str], text: str, fenced: Sequence[Range]) -> It
     # Matches and hidden stretches both ascend, so one pass over each is enough.
     hidden = iter([front_matter(text), *fenced])
     start, end = next(hidden)
-    for match in pattern.finditer(text):
+    for match in _line_matches(pattern, text):
         while match.start() >= end and (following := next(hidden, None)):
             start, end = following
         if not start <= match.start() < end:
             yield match
+
+
+def _line_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """The matches of a pattern that begins a line and stays in it, some lines at a time: a call holds the interpreter."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start + PIECE_CHARS) + 1 or len(text)
+        yield from pattern.finditer(text, start, end)
+        start = end
 
 
 def _body(text: str, start: int, end: int) -> int:
