@@ -9,9 +9,11 @@ import base64
 import binascii
 import math
 import re
+import tomllib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 MIN_BITS_OF_KEY = 3.5
 """Shannon entropy of a value that only `_KEY` in its name tells; twenty random letters and digits have 4."""
@@ -251,65 +253,8 @@ def _typed(pattern: str, is_secret: Callable[[str], bool], anchors: str) -> Secr
     return _value("command-line-secret", anchors, pattern, is_secret)
 
 
-_SERVICES = (
-    ("alibaba", "ltai", r"LTAI[A-Za-z0-9]{16,24}"),
-    ("artifactory", "akc cmvmdgtu", r"(?:AKC[a-zA-Z0-9]{50,80}|cmVmdGtu[A-Za-z0-9]{40,80})"),
-    ("atlassian", "atatt3", r"ATATT3[\w=-]{60,300}"),
-    ("airtable", "pat", r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}"),
-    ("age", "age-secret-key-1", r"AGE-SECRET-KEY-1[0-9A-Z]{58}"),
-    ("bedrock", "absk", r"ABSK[A-Za-z0-9+/]{100,180}={0,2}"),
-    ("buildkite", "bkua_", r"bkua_[0-9a-f]{40}"),
-    ("cloudflare", "v1.0-", r"v1\.0-[0-9a-f]{140,180}"),
-    ("contentful", "cfpat-", r"CFPAT-[\w-]{43}"),
-    ("databricks", "dapi", r"dapi[0-9a-f]{32}(?:-\d)?"),
-    ("digitalocean", "dop_v1_ doo_v1_ dor_v1_", r"do[opr]_v1_[0-9a-f]{64}"),
-    ("docker", "dckr_pat_ dckr_oat_", r"dckr_[po]at_[\w-]{27,64}"),
-    ("doppler", "dp.", r"dp\.(?:pt|st|ct|sa|scim|audit)\.[\w.-]{40,64}"),
-    ("dynatrace", "dt0", r"dt0[a-z]\d{2}\.[A-Z0-9]{24}\.[A-Z0-9]{64}"),
-    ("easypost", "ezak ezat ezt", r"EZ(?:AK|AT|TK)[A-Za-z0-9]{54}"),
-    ("facebook", "eaa", r"EAA[A-Za-z0-9]{90,300}"),
-    ("figma", "figd_", r"figd_[\w-]{40,64}"),
-    ("firecrawl", "fc-", r"fc-[0-9a-f]{32}"),
-    ("flutterwave", "flwseck-", r"FLWSECK-[0-9a-f]{32}-X"),
-    ("fly", "fo1_ fm1_ fm2_", r"(?:fo1|fm[12]r?)_[\w+/=-]{43,2000}"),
-    ("grafana", "glsa_", r"glsa_[A-Za-z0-9]{32}_[0-9A-Fa-f]{8}"),
-    ("groq", "gsk_", r"gsk_[A-Za-z0-9]{40,64}"),
-    ("heroku", "hrku-", r"HRKU-[\w-]{36,80}"),
-    ("hubspot", "pat-", r"pat-(?:na|eu|ap)\d-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
-    ("langsmith", "lsv2_", r"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}"),
-    ("linear", "lin_api_ lin_oauth_", r"lin_(?:api|oauth)_[A-Za-z0-9]{32,64}"),
-    ("lob", "live_", r"live_[0-9a-f]{35}"),
-    ("mailgun", "key-", r"key-[0-9a-f]{32}"),
-    ("mapbox", "sk.eyj", r"sk\.eyJ[\w-]{40,200}\.[\w-]{20,40}"),
-    ("netlify", "nfp_", r"nfp_[A-Za-z0-9]{36,40}"),
-    ("new-relic", "nrak- nral- nrii-", r"NR(?:AK|AL|II)-[\w-]{27,32}"),
-    ("notion", "ntn_ secret_", r"(?:ntn_[A-Za-z0-9]{40,50}|secret_[A-Za-z0-9]{43})"),
-    ("nvidia", "nvapi-", r"nvapi-[\w-]{60,80}"),
-    ("okta", "ssws", r"SSWS 00[\w-]{38,44}"),
-    ("one-password", "ops_eyj", r"ops_eyJ[A-Za-z0-9+/]{200,2000}={0,3}"),
-    ("pinecone", "pcsk_", r"pcsk_[A-Za-z0-9]{5,8}_[A-Za-z0-9]{50,70}"),
-    ("perplexity", "pplx-", r"pplx-[A-Za-z0-9]{40,64}"),
-    ("planetscale", "pscale_", r"pscale_(?:tkn|pw|oauth)_[\w.=-]{32,64}"),
-    ("postman", "pmak-", r"PMAK-[0-9a-f]{24}-[0-9a-f]{34}"),
-    ("prefect", "pnu_ pnb_", r"pn[ub]_[A-Za-z0-9]{36}"),
-    ("pulumi", "pul-", r"pul-[0-9a-f]{40}"),
-    ("readme", "rdme_", r"rdme_[a-z0-9]{70}"),
-    ("replicate", "r8_", r"r8_[A-Za-z0-9]{37,40}"),
-    ("rubygems", "rubygems_", r"rubygems_[0-9a-f]{48}"),
-    ("sendgrid", "sg.", r"SG\.[\w-]{16,32}\.[\w-]{32,64}"),
-    ("sentry", "sntrys_ sntryu_", r"(?:sntrys_[\w+/=-]{60,400}|sntryu_[0-9a-f]{64})"),
-    ("shippo", "shippo_", r"shippo_(?:live|test)_[0-9a-f]{40}"),
-    ("shopify", "shp", r"shp(?:at|ca|pa|ss)_[0-9A-Fa-f]{32}"),
-    ("sonar", "sqp_ squ_ sqa_", r"sq[pua]_[0-9a-f]{40}"),
-    ("square", "sq0atp- sq0csp-", r"sq0(?:atp|csp)-[\w-]{22,43}"),
-    ("supabase", "sbp_ sb_secret_", r"(?:sbp_[0-9a-f]{40}|sb_secret_[\w-]{31,48})"),
-    ("tailscale", "tskey-", r"tskey-[a-z]{2,12}-[A-Za-z0-9]{8,24}-[A-Za-z0-9]{20,48}"),
-    ("tavily", "tvly-", r"tvly-[A-Za-z0-9-]{32,64}"),
-    ("twilio", "sk", r"SK[0-9a-f]{32}"),
-    ("typeform", "tfp_", r"tfp_[\w-]{40,64}"),
-    ("vault", "hvs. hvb. hvr.", r"hv[sbr]\.[\w-]{24,300}"),
-    ("vercel", "vercel_blob_rw_", r"vercel_blob_rw_\w{24,64}"),
-    ("xai", "xai-", r"xai-[A-Za-z0-9]{70,90}"),
+_SERVICES: Mapping[str, Mapping[str, str]] = tomllib.loads(
+    Path(__file__).with_name("secret_services.toml").read_text(encoding="utf-8")
 )
 """Services whose tokens begin with a mark of their own."""
 
@@ -337,7 +282,7 @@ RULES = (
     _marked("npm-token", "npm_", r"npm_[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
     _marked("pypi-token", "pypi-ag", r"pypi-Ag[\w-]{50,1000}"),
     _token("huggingface-token", "hf_", r"hf_[A-Za-z0-9]{30,40}(?![A-Za-z0-9])"),
-    *(_token(f"{service}-token", anchors, f"{shape}(?![A-Za-z0-9])") for service, anchors, shape in _SERVICES),
+    *(_token(f"{name}-token", of["anchors"], f"{of['shape']}(?![A-Za-z0-9])") for name, of in _SERVICES.items()),
     _token("password-hash", "$2a$ $2b$ $2y$", r"\$2[aby]\$\d\d\$[./A-Za-z0-9]{53}", start=""),
     _token("password-hash", "$1$ $5$ $6$ $apr1$",
         r"\$(?:[156]|apr1)\$(?:rounds=\d{1,9}\$)?[./A-Za-z0-9]{1,16}\$[./A-Za-z0-9]{22,86}", start=""),

@@ -161,7 +161,7 @@ def _outside(pattern: re.Pattern[str], text: str, fenced: Sequence[Range]) -> It
 
 
 def _line_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """The matches of a pattern that begins a line and stays in it, some lines at a time: a call holds the interpreter."""
+    """The matches of a pattern that stays in one line, some lines at a time: a call holds the interpreter's lock."""
     start = 0
     while start < len(text):
         end = text.find("\n", start + PIECE_CHARS) + 1 or len(text)
