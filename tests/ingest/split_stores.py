@@ -161,7 +161,7 @@ class SplitStores:
     wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
-        self.reconciler = Reconciler(self.home.documents, self.home.writer, self.vectors)
+        self.reconciler = Reconciler(self.home.documents, self.home.documents, self.vectors)
         self.restart()
 
     def restart(self) -> None:
@@ -170,7 +170,7 @@ class SplitStores:
         self.guard = Dependency("vectors", self.vectors.ping)
         self.writer = TwoStoreWriter(
             documents=self.home.documents,
-            writer=self.wire.front(self.home.writer),
+            writer=self.wire.front(self.home.documents),
             registry=self.wire.front(self.home.documents),
             vectors=self.wire.front(self.vectors),
             vector_store=self.guard,
@@ -189,7 +189,7 @@ class SplitStores:
         """A writer of another process, whose calls wait for their turn."""
         return TwoStoreWriter(
             documents=self.home.documents,
-            writer=schedule.of(letter, self.home.writer),
+            writer=schedule.of(letter, self.home.documents),
             registry=self.home.documents,
             vectors=schedule.of(letter, self.vectors),
             vector_store=Dependency("vectors", self.vectors.ping),
@@ -200,7 +200,7 @@ class SplitStores:
         """A writer over another front of the vector store."""
         return TwoStoreWriter(
             documents=self.home.documents,
-            writer=self.home.writer,
+            writer=self.home.documents,
             registry=self.home.documents,
             vectors=vectors,
             vector_store=Dependency("vectors", self.vectors.ping),
@@ -275,7 +275,7 @@ async def opened(directory: Path) -> AsyncIterator[SplitStores]:
     """Two files in a directory, ready for the fake embedder's vectors."""
     async with open_documents(directory / "documents.db") as home, open_vectors(directory / "vectors.db") as vectors:
         split = SplitStores(
-            DocumentBackend(home.documents, home.writer, home.texts, home.metrics, home.auditor, home.journal), vectors
+            DocumentBackend(home.documents, home.texts, home.metrics, home.auditor, home.journal), vectors
         )
         await split.writer.adopt_model(split.fake.model)
         split.wire.mend()

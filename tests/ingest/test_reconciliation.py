@@ -130,8 +130,8 @@ async def test_a_document_without_text_is_no_difference(split: SplitStores) -> N
 async def test_every_document_is_compared_however_many_there_are(tmp_path: Path) -> None:
     async with opened(tmp_path) as split:
         many = [document(str(number), f"Text {number}") for number in range(2 * PAGE + 1)]
-        await asyncio.gather(*(split.home.writer.put(each, chunks_of(each)) for each in many))
-        await asyncio.gather(*(split.home.writer.mark_indexed(each.id, each.content_hash) for each in many))
+        await asyncio.gather(*(split.home.documents.put(each, chunks_of(each)) for each in many))
+        await asyncio.gather(*(split.home.documents.mark_indexed(each.id, each.content_hash) for each in many))
         found = await split.reconciler.compare()
         assert sorted(found.missing) == sorted(each.id for each in many)
         pages = [await split.reconciler.compare_some() for _ in range(4)]
@@ -185,21 +185,21 @@ class Between:
 async def test_a_document_replaced_between_two_looks_is_not_reported(split: SplitStores) -> None:
     await split.vectors.discard([ONE.id])
     between: DocumentStore = Between(split)  # type: ignore[assignment]
-    reconciler = Reconciler(between, split.home.writer, split.vectors)
+    reconciler = Reconciler(between, split.home.documents, split.vectors)
     assert await reconciler.compare() == Divergence()
 
 
 async def test_a_suspected_difference_is_checked_more_than_once(split: SplitStores) -> None:
     """Another process that writes it may overwrite the vectors after the first check."""
-    reconciler = Reconciler(split.home.documents, split.home.writer, split.vectors)
+    reconciler = Reconciler(split.home.documents, split.home.documents, split.vectors)
     fillers = [document(f"filler {number}", "Text") for number in range(2 * PAGE + 1)]
-    await asyncio.gather(*(split.home.writer.put(each, chunks_of(each)) for each in fillers))
+    await asyncio.gather(*(split.home.documents.put(each, chunks_of(each)) for each in fillers))
     last = max([*await split.home.documents.inventory("", 1000)])
     reconciler.suspect(last)
     assert await reconciler.compare_some() == Divergence()
     stored = await split.home.documents.stored(last)
     assert stored is not None
-    await split.home.writer.mark_indexed(last, stored.content_hash)
+    await split.home.documents.mark_indexed(last, stored.content_hash)
     assert (await reconciler.compare_some()).missing == (last,)
     assert (await reconciler.compare_some()).missing == (last,)
     assert (await reconciler.compare_some()).missing == ()
@@ -208,7 +208,7 @@ async def test_a_suspected_difference_is_checked_more_than_once(split: SplitStor
 async def test_a_dead_store_is_an_error_and_changes_nothing(split: SplitStores) -> None:
     vectors: Faulty[VectorWriter] = Faulty(split.vectors)
     vectors.fault = Fault(BackendUnavailableError("v", "gone"))
-    reconciler = Reconciler(split.home.documents, split.home.writer, vectors.port)
+    reconciler = Reconciler(split.home.documents, split.home.documents, vectors.port)
     for work in (reconciler.differ, reconciler.compare, reconciler.compare_some):
         with pytest.raises(BackendUnavailableError):
             await work()
@@ -260,7 +260,7 @@ class TestAuditor:
         vectors: Faulty[VectorWriter] = Faulty(split.vectors)
         vectors.fault = Fault(BackendUnavailableError("v", "gone"))
         documents = auditor._documents  # type: ignore[attr-defined]
-        blind = TwoStoreAuditor(documents, Reconciler(split.home.documents, split.home.writer, vectors.port))
+        blind = TwoStoreAuditor(documents, Reconciler(split.home.documents, split.home.documents, vectors.port))
         with pytest.raises(BackendUnavailableError):
             await Audit(blind).examine(Thoroughness.QUICK)
 

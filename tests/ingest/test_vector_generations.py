@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -10,13 +11,13 @@ import pytest
 
 from rag_context.domain.documents import Document
 from rag_context.domain.search import Filter
-from rag_context.domain.vectors import Rebuild
+from rag_context.domain.vectors import Generations, Rebuild
 from rag_context.errors import BackendRejectedError
 from rag_context.ingest.vector_generations import GRACE_S, GenerationRebuilder
 from rag_context.ports.writing import Version
 from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.mongodb.document_store import MongoDocuments
-from rag_context.stores.sqlite.split import SqliteSplitDocuments
+from rag_context.stores.sqlite.document_ports import SqliteSplitDocuments
 from rag_context.testing import FakeEmbedder, FrozenClock
 from rag_context.wiring.stores import Stores, open_stores
 from tests.ingest.split_stores import chunks_of, document
@@ -194,22 +195,22 @@ async def test_a_process_that_is_late_changes_no_other_run(stores: Stores) -> No
     assert isinstance(registry, SqliteSplitDocuments | MongoDocuments)
     await rebuilder.begin(NEW.model)
     await rebuilder.abandon()
-    left = await registry.inactive_generation()
-    assert left is not None
+    left = await registry.generations()
+    assert left.inactive is not None
     assert await rebuilder.begin(OTHER.model)
-    made = await registry.inactive_generation()
-    assert made != left, "what is removed late is not what is made now"
-    await registry.forget_inactive_generation(left)
-    await registry.touch_run(NEW.model.fingerprint, 0.0)
-    assert not await registry.begin_run(Rebuild(NEW.model, 0.0), left, left)
-    run = await registry.run_under_way()
-    assert run is not None
-    assert run.model == OTHER.model
-    assert run.touched > 0.0
-    assert await registry.inactive_generation() == made
+    made = await registry.generations()
+    assert made.inactive != left.inactive, "what is removed late is not what is made now"
+    late = Rebuild(NEW.model, 0.0)
+    assert not await registry.record_generations(left, replace(left, inactive=None)), "it was removed"
+    assert not await registry.record_generations(replace(left, run=late), replace(left, run=late)), "it got on"
+    assert not await registry.record_generations(left, replace(left, run=late)), "it begins"
+    assert await registry.generations() == made
+    assert made.run is not None
+    assert made.run.model == OTHER.model
+    assert made.run.touched > 0.0
     await rebuilder.abandon()
-    await registry.touch_run(OTHER.model.fingerprint, 1.0)
-    assert await registry.run_under_way() is None
+    assert not await registry.record_generations(made, made)
+    assert (await registry.generations()).run is None
 
 
 async def test_a_run_that_was_begun_again_is_completed_before_it_answers(stores: Stores, settings: Settings) -> None:
@@ -218,12 +219,13 @@ async def test_a_run_that_was_begun_again_is_completed_before_it_answers(stores:
     await rebuilder.begin(NEW.model)
     for each, sentences in TEXTS.items():
         assert await add(stores, document(each, *sentences))
-    earlier = await registry.inactive_generation()
+    earlier = await registry.generations()
     async with open_stores(settings) as other:
         await rebuilder_of(other).abandon()
         assert await rebuilder_of(other).begin(NEW.model)
-    assert earlier is not None
-    assert not await registry.end_run(NEW.model.fingerprint, earlier)
+    assert earlier.inactive is not None
+    ended = Generations(earlier.inactive, NEW.model.fingerprint, inactive=earlier.active)
+    assert not await registry.record_generations(earlier, ended)
     assert not await rebuilder.switch(NEW.model.fingerprint, ())
     for each, sentences in TEXTS.items():
         assert await add(stores, document(each, *sentences))

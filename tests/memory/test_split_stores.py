@@ -104,9 +104,7 @@ async def test_an_index_does_not_begin_among_the_vectors_of_another(split: Split
     """D-14: two installations, each with documents of its own, in one collection of a vector server."""
     before = await split.vectors.count()
     async with open_documents(tmp_path / "other.db") as half:
-        other = SplitStores(
-            DocumentBackend(half.documents, half.writer, half.texts, half.metrics, half.auditor), split.vectors
-        )
+        other = SplitStores(DocumentBackend(half.documents, half.texts, half.metrics, half.auditor), split.vectors)
         with pytest.raises(ForeignDataError, match=r"of another index.*Nothing was changed.*stores\.qdrant"):
             await other.writer.adopt_model(other.fake.model)
         theirs = document("theirs", "A text of the other index")
@@ -134,9 +132,7 @@ class BoundMeanwhile:
 async def test_two_servers_of_one_new_index_may_begin_at_once(split: SplitStores, tmp_path: Path) -> None:
     await split.vectors.clear()
     async with open_documents(tmp_path / "new.db") as half:
-        one = SplitStores(
-            DocumentBackend(half.documents, half.writer, half.texts, half.metrics, half.auditor), split.vectors
-        )
+        one = SplitStores(DocumentBackend(half.documents, half.texts, half.metrics, half.auditor), split.vectors)
         await one.over(cast("VectorWriter", BoundMeanwhile(one))).adopt_model(one.fake.model)
         assert await one.vectors.count() == 1
 
@@ -144,7 +140,7 @@ async def test_two_servers_of_one_new_index_may_begin_at_once(split: SplitStores
 async def test_a_sweep_embeds_no_more_once_the_vector_store_is_away(split: SplitStores) -> None:
     for number in range(40):
         each = document(f"waiting {number}", "Text")
-        await split.home.writer.put(each, chunks_of(each))
+        await split.home.documents.put(each, chunks_of(each))
     indexer = await split.indexer()
     split.wire.break_at(1)
     maintenance = BackgroundMaintenance(
@@ -160,7 +156,7 @@ async def test_a_sweep_embeds_no_more_once_the_vector_store_is_away(split: Split
 async def test_a_dead_vector_store_is_checked_again_and_ends_nothing(split: SplitStores) -> None:
     vectors: Faulty[VectorWriter] = Faulty(split.vectors)
     vectors.fault = Fault(BackendUnavailableError("vectors", "gone"))
-    reconciler = Reconciler(split.home.documents, split.home.writer, vectors.port)
+    reconciler = Reconciler(split.home.documents, split.home.documents, vectors.port)
 
     async def is_asked() -> bool:
         return vectors.calls > 0

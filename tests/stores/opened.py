@@ -21,8 +21,8 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.postgres import open_postgres
 from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
+from rag_context.stores.sqlite.document_ports import SqliteVectorBackend
 from rag_context.stores.sqlite.embedded import FILE_NAME, open_database, open_documents, start_vectors
-from rag_context.stores.sqlite.split import SqliteVectorBackend
 from rag_context.wiring.stores import open_stores
 from tests.memory_stores import MemoryStore, MemoryTexts, MemoryVectors
 from tests.servers.mongodb import empty
@@ -127,11 +127,11 @@ async def two_files(folder: Path) -> AsyncIterator[TwoStores]:
     async with open_documents(folder / "documents.db") as home, open_vectors(folder / "vectors.db") as vectors:
         writer = TwoStoreWriter(
             documents=home.documents,
-            writer=home.writer,
+            writer=home.documents,
             registry=home.documents,
             vectors=vectors,
             vector_store=Dependency("vectors", vectors.ping),
-            suspect=Reconciler(home.documents, home.writer, vectors).suspect,
+            suspect=Reconciler(home.documents, home.documents, vectors).suspect,
         )
         documents = cast("Documents", _Together(home.documents, writer))
         journal = journal_over(home.journal, writer, "vectors")

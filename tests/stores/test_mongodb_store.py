@@ -11,7 +11,7 @@ from rag_context.domain.documents import Counts, Cursor, Metadata, Missing, Retr
 from rag_context.domain.search import Filter, Neighbours
 from rag_context.errors import BackendRejectedError, ConfigurationError, ForeignDataError
 from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore
-from rag_context.ports.writing import DocumentWriter, IndexAuditor, ModelRegistry
+from rag_context.ports.writing import DocumentWriter, IndexAuditor, ModelRegistry, Version
 from rag_context.stores.mongodb import MongoStore, open_mongodb
 from rag_context.stores.mongodb.mongo_store import MongoMaintenance
 from tests.servers.mongodb_fixtures import Raw, database, kept, mongodb, put, raw, server
@@ -207,8 +207,8 @@ async def test_another_version_is_neither_marked_indexed_nor_rechunked(mongodb: 
     old, new = document("a", "old"), document("a", "new")
     await mongodb.documents.put(new, chunks_of(new))
     assert await mongodb.documents.mark_indexed(old.id, old.content_hash) is False
-    assert await mongodb.documents.rechunk(old, chunks_of(old)) is False
-    assert await mongodb.documents.rechunk(new, chunks_of(new, "n", "ew")) is True
+    assert await mongodb.documents.rechunk(Version(old, chunks_of(old))) is False
+    assert await mongodb.documents.rechunk(Version(new, chunks_of(new, "n", "ew"))) is True
     stored = await mongodb.documents.stored(new.id)
     assert stored == Stored(new.content_hash, False, tuple(each.id for each in chunks_of(new, "n", "ew")), NOON)
 

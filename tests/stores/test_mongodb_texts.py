@@ -73,7 +73,7 @@ async def test_every_search_finds_and_scores_what_the_embedded_store_does(
         for each in documents:
             chunks = chunks_of(each, *pieces(each))
             await mongodb.documents.put(each, chunks)
-            await embedded.writer.put(each, chunks)
+            await embedded.documents.put(each, chunks)
         for asked in (where, EVERYTHING):
             here = await mongodb.texts.search(query, limit=200, where=asked)
             there = await embedded.texts.search(query, limit=200, where=asked)

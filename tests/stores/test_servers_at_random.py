@@ -27,9 +27,7 @@ def test_two_servers_end_with_what_one_file_has(kept: str, shared_qdrant: Endpoi
                 open_qdrant(shared_qdrant.url, CollectionPlan(f"test-{uuid4().hex}"), api_key=shared_qdrant.api_key)
             )
             self.stack.push_async_callback(vectors.clear)
-            split = SplitStores(
-                DocumentBackend(store.documents, store.documents, store.texts, store.metrics, store.auditor), vectors
-            )
+            split = SplitStores(DocumentBackend(store.documents, store.texts, store.metrics, store.auditor), vectors)
             await split.writer.adopt_model(split.fake.model)
             split.wire.mend()
             return split

@@ -144,6 +144,24 @@ class Rebuild:
     touched: float
 
 
+@dataclass(frozen=True, slots=True)
+class Generations:
+    """Which generation of vectors is active (0 in a new index), the fingerprint of its model, and a run under way.
+
+    `inactive` may exist beside it: the generation that the run builds, or that an earlier one has left.
+    """
+
+    active: int = 0
+    made_by: str | None = None
+    run: Rebuild | None = None
+    inactive: int | None = None
+
+    @property
+    def building(self) -> str | None:
+        """Fingerprint of the model of the run under way."""
+        return None if self.run is None else self.run.model.fingerprint
+
+
 PROBE = "The quick brown fox of Zürich jumps over 12 lazy dogs."
 """The text that every model embeds; the fingerprints of all indexes depend on it, so it never changes."""
 

@@ -6,6 +6,7 @@ after its vectors were acknowledged, and pending before they are touched.
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 from uuid import UUID
 
@@ -124,7 +125,7 @@ class TwoStoreWriter:
         if vectors is not None:
             require_shape("documents", vectors, len(chunks))
             await self._check_model(version.made_by)
-        if not await self._writer.rechunk(document, chunks):
+        if not await self._writer.rechunk(replace(version, vectors=None)):
             return False
         return vectors is None or await self._add(document, chunks, vectors, version.made_by, self._in_background)
 

@@ -7,15 +7,15 @@ a process that does not know of the switch yet goes on with the old generation u
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from rag_context.domain.documents import slices
-from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
+from rag_context.domain.vectors import EmbeddingModel, Generations, Matrix, Rebuild
 from rag_context.ingest.reconciliation import PAGE, misses_vectors
 from rag_context.ports.reading import DocumentStore, VectorStore
-from rag_context.ports.writing import DocumentWriter, VectorWriter, can_switch, no_rebuild
+from rag_context.ports.writing import DocumentWriter, ModelRegistry, VectorWriter, can_switch, no_rebuild
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,30 +36,22 @@ class VectorStorage(VectorStore, VectorWriter, Protocol):
 
 
 class GenerationRegistry(Protocol):
-    """Records which generation of vectors is active (0 in a new index), and which is being built."""
+    """Records which generation of vectors is active, and which is being built."""
 
-    async def active_generation(self) -> tuple[int, str | None]:
-        """The active generation, and the fingerprint of its model; None where no model is recorded."""
+    async def generations(self) -> Generations: ...
 
-    async def run_under_way(self) -> Rebuild | None: ...
+    async def record_generations(self, before: Generations, after: Generations) -> bool:
+        """Record a run, its progress or its end, in one step; another active generation gets the model of the run.
 
-    async def inactive_generation(self) -> int | None:
-        """An inactive generation that may exist; while a run is under way, the one that it builds."""
+        False, and no change, where another run or inactive generation is recorded than `before` has.
+        """
 
-    async def begin_run(self, run: Rebuild, generation: int, inactive_generation: int | None) -> bool:
-        """Record a run and the generation that it builds; False where another `inactive_generation` is recorded."""
 
-    async def touch_run(self, made_by: str, touched: float) -> None:
-        """Record progress of the run of the model `made_by`, if it is still under way."""
+class SplitDocuments(DocumentStore, DocumentWriter, ModelRegistry, GenerationRegistry, Protocol):
+    """A document store and its writer, where another store keeps the vectors; it records which these are."""
 
-    async def abandon_run(self) -> None:
-        """Record that no run is under way; the generation that the last one built stays inactive."""
-
-    async def forget_inactive_generation(self, generation: int) -> None:
-        """Record that this inactive generation was removed, unless another one is recorded or a run is under way."""
-
-    async def end_run(self, made_by: str, generation: int) -> bool:
-        """Make this generation and its model the active one in one step; False where no run of that builds it."""
+    async def try_write(self) -> None:
+        """Write something that changes nothing of the index. Raises: BackendError (why a write would fail)."""
 
 
 def _active(
@@ -87,10 +79,11 @@ class VectorGenerations:
         """Fingerprint of the model of the active generation; None while it is not known."""
         self.next: VectorStorage | None = None
 
-    async def follow(self) -> int:
+    async def follow(self) -> Generations:
         """Read which generation is active. Raises: BackendError."""
-        self._generation, self.made_by = await self._registry.active_generation()
-        return self._generation
+        now = await self._registry.generations()
+        self._generation, self.made_by = now.active, now.made_by
+        return now
 
     def of(self, generation: int) -> VectorStorage:
         if generation not in self._storages:
@@ -122,16 +115,14 @@ class VectorGenerations:
             yield id_
 
     async def current(self) -> VectorStorage:
-        return self.of(await self.follow() if self._generation is None else self._generation)
+        return self.of((await self.follow()).active if self._generation is None else self._generation)
 
 
 @dataclass(eq=False)
 class GenerationRebuilder:
     """`VectorRebuilder` over generations: documents without new vectors are found by comparing ids and revisions."""
 
-    documents: DocumentStore
-    writer: DocumentWriter
-    registry: GenerationRegistry
+    documents: SplitDocuments
     vectors: VectorGenerations
     _: KW_ONLY
     clock: Callable[[], float] = time.monotonic
@@ -142,43 +133,40 @@ class GenerationRebuilder:
 
     async def under_way(self) -> Rebuild | None:
         """The run under way; where there is none, the inactive generation is removed after a while."""
-        generation = await self.vectors.follow()
-        run = await self.registry.run_under_way()
-        if run is not None:
-            self.vectors.next = self.vectors.of(await self._next_generation())
-            return run
+        now = await self.vectors.follow()
+        if now.run is not None:
+            self.vectors.next = self.vectors.of(_number(now))
+            return now.run
         self.vectors.next = None
-        inactive_generation = await self.registry.inactive_generation()
-        if inactive_generation is None or inactive_generation == generation:
+        if now.inactive is None or now.inactive == now.active:
             self._inactive_since = None
         elif self._inactive_since is None:
             self._inactive_since = self.clock()
         # Not at once: other processes search it until they notice the switch.
         elif self.clock() - self._inactive_since >= GRACE_S:
-            await self.vectors.remove(inactive_generation)
-            await self.registry.forget_inactive_generation(inactive_generation)
+            await self.vectors.remove(now.inactive)
+            await self.documents.record_generations(now, replace(now, inactive=None))
         return None
 
     async def begin(self, model: EmbeddingModel) -> bool:
         """Begin a run for `model`; False where another process has begun one. Raises: ForeignDataError."""
         while True:
-            generation = await self.vectors.follow()
-            inactive_generation = await self.registry.inactive_generation()
-            run = await self.registry.run_under_way()
-            if run is not None and run.model.fingerprint == model.fingerprint:
+            now = await self.vectors.follow()
+            if now.building == model.fingerprint:
                 return False
             # The old vectors are removed in the end, under a name that may be another program's.
-            await self.vectors.of(generation).require_own()
+            await self.vectors.of(now.active).require_own()
             # Two runs never share a number: a process may remove an old generation late.
-            new = await self._unused(max(generation, inactive_generation or 0) + 1)
+            new = await self._unused(max(now.active, now.inactive or 0) + 1)
             # A compare-and-swap: where another process was faster, all is read again.
-            if await self.registry.begin_run(Rebuild(model, time.time()), new, inactive_generation):
+            begun = replace(now, run=Rebuild(model, time.time()), inactive=new)
+            if await self.documents.record_generations(now, begun):
                 break
         self.vectors.next = self.vectors.of(new)
         # Recorded before it exists: what a crash leaves behind is known and can be removed.
         await self.vectors.next.prepare(model)
-        if inactive_generation is not None and inactive_generation != generation:
-            await self.vectors.remove(inactive_generation)
+        if now.inactive is not None and now.inactive != now.active:
+            await self.vectors.remove(now.inactive)
         return True
 
     async def _unused(self, generation: int) -> int:
@@ -206,7 +194,7 @@ class GenerationRebuilder:
         return math.ceil(counts.documents * min(max(share, 0.0), 1.0))
 
     async def add(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str) -> bool:
-        run = await self._require_run(made_by)
+        now = await self._require_run(made_by)
         document = await self.documents.get(document_id)
         chunks = await self.documents.chunks(document_id)
         if document is None or document.content_hash != content_hash or len(chunks) != len(vectors):
@@ -220,13 +208,14 @@ class GenerationRebuilder:
         # Not for every document: it is a write to the document store.
         if self.clock() - self._touched >= TOUCH_S:
             self._touched = self.clock()
-            await self.registry.touch_run(run.model.fingerprint, time.time())
+            touched = now.run and replace(now.run, touched=time.time())
+            await self.documents.record_generations(now, replace(now, run=touched))
         return True
 
     async def switch(self, made_by: str, without: Collection[str]) -> bool:
         """Make the new generation active; False where too many vectors are missing. Raises: BackendRejectedError."""
-        await self._require_run(made_by)
-        generation = await self._next_generation()
+        now = await self._require_run(made_by)
+        generation = _number(now)
         documents = (await self.documents.counts()).documents
         missing = await self.missing("", documents + PAGE)
         if not can_switch(missing, without, documents):
@@ -239,8 +228,9 @@ class GenerationRebuilder:
             if gone := [id_ for id_ in some if id_ not in stored]:
                 await storage.discard(gone)
         if missing:
-            await self.writer.mark_pending(missing)
-        if not await self.registry.end_run(made_by, generation):
+            await self.documents.mark_pending(missing)
+        ended = Generations(generation, made_by, inactive=now.active)
+        if not await self.documents.record_generations(replace(now, inactive=generation), ended):
             raise no_rebuild("vectors")
         await self.vectors.follow()
         self.vectors.next = None
@@ -248,19 +238,23 @@ class GenerationRebuilder:
 
     async def abandon(self) -> None:
         """End the run without a result; its generation is removed after a while."""
-        await self.registry.abandon_run()
+        now = await self.documents.generations()
+        while not await self.documents.record_generations(now, replace(now, run=None)):
+            now = await self.documents.generations()  # another process has begun or ended one
         self.vectors.next = None
 
     async def _next(self) -> VectorStorage:
         # Read each time: a run that another process began again builds another generation.
-        self.vectors.next = self.vectors.of(await self._next_generation())
+        self.vectors.next = self.vectors.of(_number(await self.vectors.follow()))
         return self.vectors.next
 
-    async def _next_generation(self) -> int:
-        return await self.registry.inactive_generation() or await self.vectors.follow() + 1
-
-    async def _require_run(self, made_by: str) -> Rebuild:
-        run = await self.registry.run_under_way()
-        if run is None or run.model.fingerprint != made_by:
+    async def _require_run(self, made_by: str) -> Generations:
+        now = await self.documents.generations()
+        if now.building != made_by:
             raise no_rebuild("vectors")
-        return run
+        return now
+
+
+def _number(now: Generations) -> int:
+    """The generation that the run under way builds."""
+    return now.inactive or now.active + 1

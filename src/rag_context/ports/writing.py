@@ -136,7 +136,7 @@ class DocumentWriter(Protocol):
     async def put(self, document: Document, chunks: Sequence[Chunk], revision: Revision = PLAIN) -> None:
         """Store a document, pending, in place of its earlier version; keyword search finds it from now on."""
 
-    async def rechunk(self, document: Document, chunks: Sequence[Chunk]) -> bool:
+    async def rechunk(self, version: Version) -> bool:
         """Put other chunks in place of this version's, pending; False where it was changed or deleted meanwhile."""
 
     async def mark_indexed(self, document_id: str, content_hash: str, made_by: str | None = None) -> bool:

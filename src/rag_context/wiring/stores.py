@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from rag_context.errors import ConfigurationError
 from rag_context.ingest import vector_generations
@@ -77,12 +77,6 @@ class Stores:
     """Brings `documents.version` up to what other processes have written by now; None: it follows within a moment."""
 
 
-class DocumentsAndRegistry(DocumentStore, writing.ModelRegistry, vector_generations.GenerationRegistry, Protocol):
-    """A document store that also records the model of its index, and allows a test write."""
-
-    async def try_write(self) -> None: ...
-
-
 OpenGeneration: TypeAlias = Callable[[int], vector_generations.VectorStorage]
 """The vectors of a generation: generation 0 has the name in the settings, the others have names derived from it."""
 
@@ -91,8 +85,7 @@ OpenGeneration: TypeAlias = Callable[[int], vector_generations.VectorStorage]
 class DocumentBackend:
     """The ports of a document store whose vectors are in another store."""
 
-    documents: DocumentsAndRegistry
-    writer: writing.DocumentWriter
+    documents: vector_generations.SplitDocuments
     texts: KeywordIndex
     metrics: MetricsStore
     auditor: writing.IndexAuditor
@@ -128,7 +121,7 @@ async def open_index_auditor(settings: Settings) -> AsyncIterator[writing.IndexA
             backend = await stack.enter_async_context(_open_documents(settings))
             generations = await stack.enter_async_context(_open_vectors(settings))
             vectors = vector_generations.VectorGenerations(generations, backend.documents)
-            yield TwoStoreAuditor(backend.auditor, Reconciler(backend.documents, backend.writer, vectors))
+            yield TwoStoreAuditor(backend.auditor, Reconciler(backend.documents, backend.documents, vectors))
         elif is_embedded:
             yield await stack.enter_async_context(embedded.open_auditor(path))
         else:
@@ -215,10 +208,10 @@ def _two_stores(
 ) -> Stores:
     vectors = vector_generations.VectorGenerations(generations, backend.documents)
     vector_store = _guarded("vectors", vectors.ping, settings)
-    reconciler = Reconciler(backend.documents, backend.writer, vectors)
+    reconciler = Reconciler(backend.documents, backend.documents, vectors)
     writer = TwoStoreWriter(
         documents=backend.documents,
-        writer=backend.writer,
+        writer=backend.documents,
         registry=backend.documents,
         vectors=vectors,
         vector_store=vector_store,
@@ -236,9 +229,7 @@ def _two_stores(
         writes={"documents": backend.documents.try_write, "vectors": writer.try_write},
         journal=None if backend.journal is None else journal_over(backend.journal, writer, settings.stores.vectors),
         reconciler=reconciler,
-        rebuilder=vector_generations.GenerationRebuilder(
-            backend.documents, backend.writer, backend.documents, vectors, clock=clock
-        ),
+        rebuilder=vector_generations.GenerationRebuilder(backend.documents, vectors, clock=clock),
     )
 
 
@@ -263,13 +254,13 @@ async def _open_documents(settings: Settings) -> AsyncIterator[DocumentBackend]:
         async with embedded.open_documents(
             settings.data_dir / embedded.FILE_NAME, erase_after_s=settings.stores.erase_after_s
         ) as half:
-            yield DocumentBackend(half.documents, half.writer, half.texts, half.metrics, half.auditor, half.journal)
+            yield DocumentBackend(half.documents, half.texts, half.metrics, half.auditor, half.journal)
         return
     from rag_context.stores.mongodb import open_mongodb  # noqa: PLC0415  (an extra)
 
     uri = _required(backends.mongodb_uri, "stores.mongodb_uri")
     async with open_mongodb(uri, documents=backends.mongodb_documents, metrics=backends.mongodb_metrics) as store:
-        yield DocumentBackend(store.documents, store.documents, store.texts, store.metrics, store.auditor)
+        yield DocumentBackend(store.documents, store.texts, store.metrics, store.auditor)
 
 
 @asynccontextmanager

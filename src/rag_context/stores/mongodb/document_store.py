@@ -30,7 +30,7 @@ from rag_context.domain.reports import Period, Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.errors import ForeignDataError
 from rag_context.ports.reading import ForeignRecord
-from rag_context.ports.writing import require_model
+from rag_context.ports.writing import Version, require_model
 from rag_context.stores.mongodb import document_records as records
 from rag_context.stores.mongodb.chunk_records import chunk_of, read_chunks, read_neighbours, read_passages, read_similar
 from rag_context.stores.mongodb.document_records import THEIRS, Entry
@@ -245,8 +245,8 @@ class MongoDocuments(MongoRegistry):
     async def put(self, document: Document, chunks: Sequence[Chunk], revision: Revision = PLAIN) -> None:
         await self._replace(document, chunks, {})
 
-    async def rechunk(self, document: Document, chunks: Sequence[Chunk]) -> bool:
-        return await self._replace(document, chunks, {"contentHash": document.content_hash})
+    async def rechunk(self, version: Version) -> bool:
+        return await self._replace(version.document, version.chunks, {"contentHash": version.document.content_hash})
 
     async def mark_indexed(self, document_id: str, content_hash: str, made_by: str | None = None) -> bool:
         version = {"_id": document_id, "contentHash": content_hash}

@@ -19,7 +19,7 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
 from rag_context.domain.documents import Tenant, wire_name
-from rag_context.domain.vectors import EmbeddingModel, Rebuild
+from rag_context.domain.vectors import EmbeddingModel, Generations, Rebuild
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.ports.writing import require_comparable
 from rag_context.stores.mongodb.document_records import INDEXED, OURS, PENDING, Entry, is_ours, tenant_from
@@ -409,44 +409,27 @@ class MongoRegistry:
         await self._state.change(self._await_vectors)
         return (await self._state.current()).totals.documents
 
-    async def active_generation(self) -> tuple[int, str | None]:
+    async def generations(self) -> Generations:
         entry = await self._state.entry()
-        model = entry.get("model")
-        return int(entry.get("generation", 0)), None if model is None else str(model["fingerprint"])
+        model, building = entry.get("model"), _model_of(entry.get("next"))
+        return Generations(
+            int(entry.get("generation", 0)),
+            None if model is None else str(model["fingerprint"]),
+            None if building is None else Rebuild(building, float(entry.get("nextTouched", 0.0))),
+            entry.get("debris"),
+        )
 
-    async def run_under_way(self) -> Rebuild | None:
-        entry = await self._state.entry()
-        model = _model_of(entry.get("next"))
-        return None if model is None else Rebuild(model, float(entry.get("nextTouched", 0.0)))
-
-    async def inactive_generation(self) -> int | None:
-        return (await self._state.entry()).get("debris")
-
-    async def begin_run(self, run: Rebuild, generation: int, inactive_generation: int | None) -> bool:
+    async def record_generations(self, before: Generations, after: Generations) -> bool:
+        """The version grows where another generation becomes the active one."""
         await self._state.refresh()  # creates the record if it is missing
-        begun = {"next": asdict(run.model), "nextTouched": run.touched, "debris": generation}
-        return await self._state.record({"debris": inactive_generation}, begun)
-
-    async def touch_run(self, made_by: str, touched: float) -> None:
-        await self._state.record({"next.fingerprint": made_by}, {"nextTouched": touched})
-
-    async def abandon_run(self) -> None:
-        await self._state.record({}, {"next": None, "nextTouched": 0.0})
-
-    async def forget_inactive_generation(self, generation: int) -> None:
-        await self._state.record({"next.fingerprint": None, "debris": generation}, {"debris": None})
-
-    async def end_run(self, made_by: str, generation: int) -> bool:
-        """Make this generation the active one, unless no run of the model `made_by` builds it; the version grows."""
-        before = await self._state.entry()
-        model = before.get("next")
-        if model is None or model["fingerprint"] != made_by:
-            return False
-        former = int(before.get("generation", 0))
-        ended = {"model": model, "next": None, "nextTouched": 0.0, "generation": generation, "debris": former}
-        # The condition again: another process may have begun or ended a run since the record was read.
-        where = {"next.fingerprint": made_by, "debris": generation}
-        return await self._state.record(where, ended, {"begun": 1, "version": 1, **_EPOCH})
+        run, increments = after.run, Entry()
+        fields: Entry = {"next": run and asdict(run.model), "nextTouched": run.touched if run else 0.0}
+        fields["debris"] = after.inactive
+        if after.active != before.active and before.run is not None:
+            fields |= {"model": asdict(before.run.model), "generation": after.active}
+            increments = {"begun": 1, "version": 1, **_EPOCH}
+        where = {"next.fingerprint": before.building, "debris": before.inactive}
+        return await self._state.record(where, fields, increments)
 
     async def _await_vectors(self, change: MongoChange) -> None:
         """Make all documents pending, and set the change of the totals."""

@@ -13,7 +13,7 @@ from rag_context.stores.sql_journal import SqlJournal
 from rag_context.stores.sqlite.collections import remove_discarded
 from rag_context.stores.sqlite.database import CHECK_EVERY_S, Database
 from rag_context.stores.sqlite.database_file import LOCK_TIMEOUT_S, DatabaseFile, checked_file
-from rag_context.stores.sqlite.document_ports import SqliteDocuments
+from rag_context.stores.sqlite.document_ports import SqliteDocuments, SqliteSplitDocuments, SqliteVectorBackend
 from rag_context.stores.sqlite.faults import COMPONENT, translated
 from rag_context.stores.sqlite.group_commit import ERASE_AFTER_S
 from rag_context.stores.sqlite.integrity import SqliteAuditor
@@ -21,7 +21,6 @@ from rag_context.stores.sqlite.journal import SqliteJournalDatabase
 from rag_context.stores.sqlite.mark import IndexSize
 from rag_context.stores.sqlite.memory.following import IndexInMemory, SqliteCandidates, SqliteTexts, SqliteVectors
 from rag_context.stores.sqlite.search_rollups import SqliteMetrics
-from rag_context.stores.sqlite.split import SqliteDocumentWriter, SqliteSplitDocuments, SqliteVectorBackend
 from rag_context.stores.sqlite.vector_models import SqliteRebuilder
 
 FILE_NAME = "rag-context.db"
@@ -51,10 +50,9 @@ class SqliteStore:
 
 @dataclass(frozen=True, slots=True)
 class SqliteDocumentBackend:
-    """The ports of a file without vectors. `documents` is the model registry too."""
+    """The ports of a file without vectors. `documents` is the document store, its writer and the model registry."""
 
     documents: SqliteSplitDocuments
-    writer: SqliteDocumentWriter
     texts: SqliteTexts
     metrics: SqliteMetrics
     auditor: SqliteAuditor
@@ -114,7 +112,6 @@ async def open_documents(path: Path, *, erase_after_s: float = ERASE_AFTER_S) ->
         database.check_pages(CHECK_EVERY_S)
         yield SqliteDocumentBackend(
             documents,
-            SqliteDocumentWriter(database),
             texts,
             SqliteMetrics(database),
             SqliteAuditor(database),
