@@ -10,7 +10,7 @@ import pytest
 from rag_context.errors import BackendTimeoutError, BackendUnavailableError, ConfigurationError, LostIndexError
 from rag_context.stores.sqlite.database_file import DatabaseFile
 from rag_context.stores.sqlite.embedded import begin_empty, open_auditor, open_database
-from rag_context.stores.sqlite.faults import backend_error, is_fault
+from rag_context.stores.sqlite.faults import is_fault, translated
 from rag_context.stores.sqlite.mark import RETRY_S, IndexMark, IndexSize
 from rag_context.testing import FrozenClock
 from tests.stores.builders import axis, document, put
@@ -92,7 +92,7 @@ async def test_a_directory_that_is_moved_away_is_missed_not_made_and_used_when_i
 def test_what_the_file_system_rejects_is_a_rag_context_error(code: int, path: Path) -> None:
     error = OSError(code, "refused")
     assert is_fault(error)
-    assert isinstance(backend_error(error, path), BackendUnavailableError)
+    assert isinstance(translated(error, path), BackendUnavailableError)
 
 
 async def test_an_emptied_file_is_noticed_by_every_process_that_opens_it(path: Path) -> None:

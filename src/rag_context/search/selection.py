@@ -18,20 +18,10 @@ from rag_context.domain.text import query_terms
 from rag_context.domain.vectors import Calibration
 from rag_context.errors import BackendError
 from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
-from rag_context.search import question_rules, ranking, rules
+from rag_context.search import message_rules, question_rules, ranking, rules
 from rag_context.search.code_rank import KnownCode, definitions_first, ranked_code
 from rag_context.search.identifiers import holders, identifiers_in
 from rag_context.search.joining import joined
-from rag_context.search.message_rules import (
-    KnownMessages,
-    asks_when,
-    by_answer,
-    by_date,
-    by_questions,
-    ranks_messages,
-    said_by_other,
-    with_session_prior,
-)
 from rag_context.search.query import Mode, Query, Result, Standing
 from rag_context.search.question_times import nearnesses, threshold_shares, time_boosts
 from rag_context.search.reads import Reads, SnapshotReads
@@ -49,7 +39,7 @@ class KnownPassages:
     """What earlier searches found out about passages."""
 
     code: KnownCode = field(default_factory=KnownCode)
-    messages: KnownMessages = field(default_factory=KnownMessages)
+    messages: message_rules.KnownMessages = field(default_factory=message_rules.KnownMessages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +172,12 @@ async def select(
     read = {**await _learned(query, reads, chunks, known.code), **await _heard(query, reads, chunks, known.messages)}
     # Fewer hits than were requested: the index is small, or what the filter lets through.
     few = vector_results is not None and len(vector_results.hits) < rules.FEW_PASSAGES
-    if names_identifiers(query) or asks_when(query):
+    if names_identifiers(query) or message_rules.asks_when(query):
         unread = [chunk.id for chunk in chunks if chunk.id not in read]
         read = {**read, **(await reads.passages(unread) if unread else {})}
     held = holders(query.text, chunks, read) if names_identifiers(query) else np.zeros(len(chunks))
     fused = _ordering(query, gathered, calibration, known)
-    fused = by_date(fused, chunks, read) if asks_when(query) else fused
+    fused = message_rules.by_date(fused, chunks, read) if message_rules.asks_when(query) else fused
     fused = fused + held * float(fused.max(initial=0.0))  # above all others, and among themselves as before
     ranked = _passing(query, gathered, calibration, fused, held, few=few)
     standing = _standing(vector_results) if vector_results is not None else {}
@@ -209,7 +199,7 @@ async def select(
         and not _is_answerable(query, gathered.candidates, calibration, few=few)
     )
     listed = tuple(Standing(passages[id_], score) for id_, score in standing.items() if id_ in passages)
-    other = said_by_other(gathered.boosts.speaker, gathered.candidates)
+    other = message_rules.said_by_other(gathered.boosts.speaker, gathered.candidates)
     return Selection(tuple(results), gathered, unanswerable, other, listed)
 
 
@@ -296,9 +286,11 @@ def names_identifiers(query: Query) -> bool:
     return is_ranked and bool(identifiers_in(query.text))
 
 
-async def _heard(query: Query, reads: Reads, chunks: Sequence[ChunkRef], known: KnownMessages) -> Mapping[str, Passage]:
+async def _heard(
+    query: Query, reads: Reads, chunks: Sequence[ChunkRef], known: message_rules.KnownMessages
+) -> Mapping[str, Passage]:
     """Make the messages known, where a rule ranks them; returns the passages that were read for it."""
-    unknown = known.unknown(chunks) if ranks_messages(query, chunks) else []
+    unknown = known.unknown(chunks) if message_rules.ranks_messages(query, chunks) else []
     read = await reads.passages(unknown) if unknown else {}
     known.add(read)
     return read
@@ -326,12 +318,14 @@ def _ordering(query: Query, gathered: Gathered, calibration: Calibration | None,
     fused = ranking.smoothed_scores(
         candidates, gathered.before, gathered.after, scale, question_rules.weights_for(query)
     )
-    messages = known.messages.features(candidates) if ranks_messages(query, candidates.chunks) else {}
+    messages = known.messages.features(candidates) if message_rules.ranks_messages(query, candidates.chunks) else {}
     if messages and Rule.ANSWER not in query.without:
-        fused = by_answer(query.text, fused, messages)
+        fused = message_rules.by_answer(query.text, fused, messages)
     if messages and Rule.QUESTIONS not in query.without:
-        fused = by_questions(fused, candidates.chunks, messages)
-    fused = with_session_prior(fused, candidates.chunks, gathered.conversations) * gathered.boosts.of(candidates.chunks)
+        fused = message_rules.by_questions(fused, candidates.chunks, messages)
+    fused = message_rules.with_session_prior(fused, candidates.chunks, gathered.conversations) * gathered.boosts.of(
+        candidates.chunks
+    )
     if question_rules.ranks_code(query) and _has_code(candidates.chunks):
         features = known.code.features(query.text, candidates)
         fused = definitions_first(query.text, ranked_code(query.text, fused, features), features)

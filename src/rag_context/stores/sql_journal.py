@@ -153,28 +153,22 @@ class JournalTables(Protocol):
 Work = Callable[[JournalTables], Coroutine[Any, Any, T]]
 
 
-class JournalDatabase(Protocol):
-    """Runs work on the tables, each in a transaction of its own. Raises: BackendError."""
-
-    async def read(self, work: Work[T]) -> T: ...
-
-    async def write(self, work: Work[T]) -> T: ...
-
-    async def held(self, document_ids: Sequence[str]) -> dict[str, journal.Held]: ...
-
-
 class SqlJournal:
-    """`Journal` over one database. Every method raises `BackendError` where it cannot be read or written."""
+    """`Journal` over one database, but for `held`. Every method raises `BackendError` where it cannot read or write."""
 
-    def __init__(self, database: JournalDatabase) -> None:
-        self._database = database
+    async def _read(self, work: Work[T]) -> T:
+        """Run work on the tables, in a transaction of its own."""
+        raise NotImplementedError
+
+    async def _write(self, work: Work[T]) -> T:
+        raise NotImplementedError
 
     async def links(self, document_ids: Collection[str]) -> dict[str, journal.Link]:
-        return await self._database.read(lambda tables: _links(tables, _BY_ID, list(document_ids)))
+        return await self._read(lambda tables: _links(tables, _BY_ID, list(document_ids)))
 
     async def chain(self, document_id: str, tenant: Tenant) -> list[journal.Link]:
         values = (*tenant.on(Shelf.SUPERSEDED).names, document_id)
-        links = await self._database.read(lambda tables: _links(tables, _CHAIN, *values))
+        links = await self._read(lambda tables: _links(tables, _CHAIN, *values))
         return [each for each in links.values() if each.tenant.visible == tenant and each.place.shelf != Shelf.TRASH]
 
     async def entries(
@@ -186,18 +180,18 @@ class SqlJournal:
             WHERE (project = $1 AND branch = $2 AND path_hash = $3) OR project = $6)
             AND j.seq < $4 {of_action} ORDER BY j.seq DESC LIMIT $5"""  # noqa: S608
         values = (*tenant.names, before if before is not None else _ALL_SEQUENCES, limit, hidden(tenant).project)
-        return list(map(_entry, await self._database.read(lambda tables: tables.fetch(statement, *values))))
+        return list(map(_entry, await self._read(lambda tables: tables.fetch(statement, *values))))
 
     async def entry(self, sequence: int) -> journal.Entry | None:
-        rows = await self._database.read(lambda tables: tables.fetch(f"{_ENTRIES} WHERE j.seq = $1", sequence))
+        rows = await self._read(lambda tables: tables.fetch(f"{_ENTRIES} WHERE j.seq = $1", sequence))
         return _entry(rows[0]) if rows else None
 
     async def make(self, change: journal.Change) -> journal.Entry:
         about, last, is_more = list[int](), 0, change.action is journal.Action.PURGE
         while is_more:  # before the transaction, for which other writers wait: they are many, and do not change
-            more, seen = await self._database.read(partial(_reasons, change=change, after=last))
+            more, seen = await self._read(partial(_reasons, change=change, after=last))
             about, is_more, last = about + more, seen > last, seen
-        return await self._database.write(lambda tables: _make(tables, change, about, last))
+        return await self._write(lambda tables: _make(tables, change, about, last))
 
     async def selected(
         self, tenant: Tenant, selection: journal.Selection, shelves: Collection[Shelf | None], limit: int
@@ -217,29 +211,26 @@ class SqlJournal:
             ]
             return await _links(tables, _EARLIER, ids)
 
-        links = (await self._database.read(selected)).values()
+        links = (await self._read(selected)).values()
         return [link for link in links if link.place.shelf in shelves][:limit]
 
-    async def held(self, document_ids: Sequence[str]) -> dict[str, journal.Held]:
-        return await self._database.held(document_ids)
-
     async def forgotten(self, documents: Mapping[str, str | None]) -> set[str]:
-        return await self._database.read(lambda tables: forgotten(tables, documents))
+        return await self._read(lambda tables: forgotten(tables, documents))
 
     async def tombstones(self, after: str, limit: int) -> list[journal.Tombstone]:
         statement = (
             "SELECT identity, content, at FROM {schema}tombstones WHERE identity > $1 ORDER BY identity LIMIT $2"
         )
-        rows = await self._database.read(lambda tables: tables.fetch(statement, after, limit))
+        rows = await self._read(lambda tables: tables.fetch(statement, after, limit))
         return [journal.Tombstone(identity, content, moment(at)) for identity, content, at in rows]
 
     async def recorded(self, after: int, limit: int) -> list[journal.Entry]:
         statement = f"{_ENTRIES} WHERE j.seq > $1 ORDER BY j.seq LIMIT $2"
-        return list(map(_entry, await self._database.read(lambda tables: tables.fetch(statement, after, limit))))
+        return list(map(_entry, await self._read(lambda tables: tables.fetch(statement, after, limit))))
 
     async def take_over(self, history: journal.History, sequences: dict[int, int]) -> None:
         taken = dict(sequences)
-        await self._database.write(lambda tables: _take_over(tables, history, taken))
+        await self._write(lambda tables: _take_over(tables, history, taken))
         sequences |= taken
 
     async def due(
@@ -260,7 +251,7 @@ class SqlJournal:
             trashed = await _links(tables, kept, limit, microseconds(trashed_before))
             return [*list(links.values())[:limit], *trashed.values()]
 
-        return await self._database.read(due)
+        return await self._read(due)
 
 
 async def write_recorded(

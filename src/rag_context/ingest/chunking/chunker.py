@@ -19,20 +19,9 @@ from functools import cache, cached_property
 from itertools import islice
 
 from rag_context.domain import documents
-from rag_context.ingest.chunking import code, prose
+from rag_context.ingest.chunking import code, prose, text_blocks
 from rag_context.ingest.chunking.prose import speech_of
 from rag_context.ingest.chunking.syntax import Outline, marks
-from rag_context.ingest.chunking.text_blocks import (
-    Boundary,
-    Range,
-    Ruler,
-    Strength,
-    TextBlock,
-    grouped,
-    headed,
-    path_over,
-    substantial,
-)
 from rag_context.ports.models import Tokenizer
 
 _CLAUSE = re.compile(r"[,;:)\]}]\s++|[，；：、]")
@@ -68,10 +57,10 @@ class Packer:
 
     def __init__(
         self,
-        ruler: Ruler,
-        boundaries: Callable[[], Sequence[Boundary]],
+        ruler: text_blocks.Ruler,
+        boundaries: Callable[[], Sequence[text_blocks.Boundary]],
         sizes: ChunkSizes,
-        whole: Callable[[], Sequence[Range]] = tuple,
+        whole: Callable[[], Sequence[text_blocks.Range]] = tuple,
     ) -> None:
         self._ruler = ruler
         self._text = ruler.text
@@ -80,7 +69,7 @@ class Packer:
         self._find_whole = whole
 
     @cached_property
-    def _boundaries(self) -> Sequence[Boundary]:
+    def _boundaries(self) -> Sequence[text_blocks.Boundary]:
         return self._find()
 
     @cached_property
@@ -88,10 +77,10 @@ class Packer:
         return [boundary.offset for boundary in self._boundaries]
 
     @cached_property
-    def _whole(self) -> Sequence[Range]:
+    def _whole(self) -> Sequence[text_blocks.Range]:
         return self._find_whole()
 
-    def pieces(self, stretch: Range) -> Iterator[Range]:
+    def pieces(self, stretch: text_blocks.Range) -> Iterator[text_blocks.Range]:
         """Pieces that cover `stretch` in order; each starts at the end of the one before, less the overlap."""
         covered, end = stretch
         start = covered
@@ -122,16 +111,16 @@ class Packer:
         if last <= limit:
             return self._cut(covered, limit), most
         # With what leads into it, unless that is large enough to stand alone.
-        if count(covered, max(first, covered)) < substantial(most) and count(start, last) <= whole:
+        if count(covered, max(first, covered)) < text_blocks.substantial(most) and count(start, last) <= whole:
             # What is left is not worth a piece of its own.
-            is_rest = count(last, end) < substantial(most) and count(start, end) <= whole
+            is_rest = count(last, end) < text_blocks.substantial(most) and count(start, end) <= whole
             return end if is_rest else min(last, end), whole
         return self._cut(covered, first if first > covered else limit), most
 
     def _limit(self, start: int, covered: int, end: int) -> int:
         """How far a piece may reach: full, but so that the last piece is large enough to stand alone."""
         full = self._ruler.reach(start, self._sizes.max_tokens)
-        leaving = self._ruler.back(end, substantial(self._sizes.max_tokens))
+        leaving = self._ruler.back(end, text_blocks.substantial(self._sizes.max_tokens))
         return max(min(full, leaving), covered + 1)
 
     def _cut(self, covered: int, limit: int) -> int:
@@ -146,22 +135,22 @@ class Packer:
         high = bisect_right(self._offsets, limit)
         near = max(low, bisect_left(self._offsets, floor))
         for index in range(high - 1, low - 1, -1):
-            if self._boundaries[index].strength is Strength.TURN:
+            if self._boundaries[index].strength is text_blocks.Strength.TURN:
                 return self._offsets[index]
         ends = reversed(self._boundaries[near:high])
         best = max(ends, key=lambda boundary: boundary.strength, default=None)
-        if best is not None and best.strength > Strength.WRAP:
+        if best is not None and best.strength > text_blocks.Strength.WRAP:
             return best.offset
         return self._last_unit(low, near) or (best.offset if best else self._inside(floor, limit))
 
     def _last_unit(self, low: int, high: int) -> int | None:
         """The last boundary in `low..high` (indices), if the unit that begins there fits into a piece of its own."""
         for index in range(high - 1, low - 1, -1):
-            if self._boundaries[index].strength > Strength.WRAP:
+            if self._boundaries[index].strength > text_blocks.Strength.WRAP:
                 start = self._offsets[index]
                 reach = self._ruler.reach(start, self._sizes.max_tokens)
                 following = self._boundaries[index + 1 : bisect_right(self._offsets, reach)]
-                fits = reach == len(self._text) or any(unit.strength > Strength.WRAP for unit in following)
+                fits = reach == len(self._text) or any(unit.strength > text_blocks.Strength.WRAP for unit in following)
                 return start if fits else None
         return None
 
@@ -183,7 +172,7 @@ class Packer:
         low = max(self._ruler.back(cut, tokens), start + 1)
         units = self._boundaries[bisect_left(self._offsets, low) : bisect_left(self._offsets, cut)]
         for unit in units:
-            if unit.strength > Strength.WRAP:
+            if unit.strength > text_blocks.Strength.WRAP:
                 return unit.offset
         if units:
             return units[0].offset
@@ -232,7 +221,7 @@ def split(
     default reads them in this process, for texts that are trusted.
     """
     sizes = sizes_for(content_type, window)
-    ruler = Ruler(content, tokenizer)
+    ruler = text_blocks.Ruler(content, tokenizer)
     match content_type:
         case documents.CHAT:
             return _chat(ruler, sizes)
@@ -243,7 +232,7 @@ def split(
             return _prose(ruler, sizes)
 
 
-def _chat(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
+def _chat(ruler: text_blocks.Ruler, sizes: ChunkSizes) -> list[documents.Span]:
     """Whole turns, between two roles each by itself; a chunk that begins inside one is headed by its speaker."""
     speech = speech_of(ruler.text)
     conversation = speech.said
@@ -257,8 +246,8 @@ def _chat(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
         has_stamp = conversation.clocks[turn] in ruler.text[start : start + STAMP_CHARS]
         return " ".join([*(() if has_stamp else (conversation.clocks[turn],)), *speaker])
 
-    def boundaries() -> list[Boundary]:
-        return _merged(prose.boundaries(ruler.text, prose.fences(ruler.text)), blocks, Strength.TURN)
+    def boundaries() -> list[text_blocks.Boundary]:
+        return _merged(prose.boundaries(ruler.text, prose.fences(ruler.text)), blocks, text_blocks.Strength.TURN)
 
     packer = Packer(ruler, boundaries, sizes)
     stretches = speech.stretches()
@@ -268,25 +257,25 @@ def _chat(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
     return _spans(ruler.text, pieces, [heading(*piece) for piece in pieces])
 
 
-def _prose(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
+def _prose(ruler: text_blocks.Ruler, sizes: ChunkSizes) -> list[documents.Span]:
     text = ruler.text
     fences = prose.fences(text)
     sections = list(islice(prose.sections(text, fences), MOST_PARTS + 1))
     hard_level = 3 if text.count("\n", 0, -1) >= LONG_DOCUMENT_LINES else 1
     blocks = [
-        TextBlock(start, end, path, hard=level <= hard_level, bare=body == end, preamble=level == 0)
+        text_blocks.TextBlock(start, end, path, hard=level <= hard_level, bare=body == end, preamble=level == 0)
         for start, end, body, level, path in sections
     ]
     if len(blocks) > MOST_PARTS:
-        blocks, sections = [TextBlock(0, len(text))], []
+        blocks, sections = [text_blocks.TextBlock(0, len(text))], []
 
     @cache
-    def whole() -> list[Range]:
+    def whole() -> list[text_blocks.Range]:
         # No cut inside a code fence that the model reads whole: half of it is no code. The line break belongs to it.
         lines = ((start, text.find("\n", end) + 1 or len(text)) for start, end in fences)
         return [fence for fence in lines if ruler.count(*fence) <= sizes.whole_tokens]
 
-    def boundaries() -> list[Boundary]:
+    def boundaries() -> list[text_blocks.Boundary]:
         # No cut between a heading and its text.
         bodies = {section.body for section in sections if section.level}
         return list(_outside([unit for unit in prose.boundaries(text, fences) if unit.offset not in bodies], whole()))
@@ -294,7 +283,9 @@ def _prose(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
     return _blocked(ruler, blocks, boundaries, sizes, " > ", whole)
 
 
-def _outside(boundaries: Sequence[Boundary], ranges: Sequence[Range]) -> Iterator[Boundary]:
+def _outside(
+    boundaries: Sequence[text_blocks.Boundary], ranges: Sequence[text_blocks.Range]
+) -> Iterator[text_blocks.Boundary]:
     starts = [start for start, _ in ranges]
     for boundary in boundaries:
         index = bisect_left(starts, boundary.offset) - 1
@@ -303,29 +294,31 @@ def _outside(boundaries: Sequence[Boundary], ranges: Sequence[Range]) -> Iterato
 
 
 def _blocked(
-    ruler: Ruler,
-    blocks: Sequence[TextBlock],
-    boundaries: Callable[[], Sequence[Boundary]],
+    ruler: text_blocks.Ruler,
+    blocks: Sequence[text_blocks.TextBlock],
+    boundaries: Callable[[], Sequence[text_blocks.Boundary]],
     sizes: ChunkSizes,
     separator: str,
-    whole: Callable[[], Sequence[Range]] = tuple,
+    whole: Callable[[], Sequence[text_blocks.Range]] = tuple,
 ) -> list[documents.Span]:
-    units = headed(blocks)
-    packer = Packer(ruler, lambda: _merged(boundaries(), units, Strength.BLOCK), sizes, whole)
-    pieces = [piece for group in grouped(units, ruler, sizes.max_tokens) for piece in packer.pieces(group)]
+    units = text_blocks.headed(blocks)
+    packer = Packer(ruler, lambda: _merged(boundaries(), units, text_blocks.Strength.BLOCK), sizes, whole)
+    pieces = [piece for group in text_blocks.grouped(units, ruler, sizes.max_tokens) for piece in packer.pieces(group)]
     starts = [block.start for block in blocks]
-    headings = [separator.join(path_over(blocks, starts, *piece)) for piece in pieces]
+    headings = [separator.join(text_blocks.path_over(blocks, starts, *piece)) for piece in pieces]
     return _spans(ruler.text, pieces, headings)
 
 
-def _merged(boundaries: Sequence[Boundary], blocks: Sequence[TextBlock], strength: Strength) -> list[Boundary]:
+def _merged(
+    boundaries: Sequence[text_blocks.Boundary], blocks: Sequence[text_blocks.TextBlock], strength: text_blocks.Strength
+) -> list[text_blocks.Boundary]:
     # The start of a block takes the place of a weaker boundary at the same offset.
     edges = {block.start for block in blocks if block.start}
     rest = [boundary for boundary in boundaries if boundary.offset not in edges]
-    return sorted([*rest, *(Boundary(edge, strength) for edge in edges)])
+    return sorted([*rest, *(text_blocks.Boundary(edge, strength) for edge in edges)])
 
 
-def _spans(text: str, pieces: Sequence[Range], headings: Sequence[str]) -> list[documents.Span]:
+def _spans(text: str, pieces: Sequence[text_blocks.Range], headings: Sequence[str]) -> list[documents.Span]:
     """Spans with their lines: that of the first character, and that of the last one that can be seen."""
     spans: list[documents.Span] = []
     position, line = 0, 1

@@ -13,17 +13,9 @@ from rag_context.domain.search import Filter, Neighbours
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.ports.writing import Version, require_comparable, written_in_turn
 from rag_context.resilience.admission import Computing
-from rag_context.stores.postgres import journal, writer
+from rag_context.stores.postgres import journal, rows, writer
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase
 from rag_context.stores.postgres.generations import drop_all_vectors
-from rag_context.stores.postgres.rows import (
-    REFERENCE_WIDTH,
-    ChunkTerms,
-    PostgresTables,
-    beside,
-    condition,
-    reference_from,
-)
 from rag_context.stores.postgres.state import FIRST_ROWS, IndexState, PostgresChange, model_of, try_read, try_write
 from rag_context.stores.sql_documents import DocumentTables, Parameters, SqlDocuments
 
@@ -31,7 +23,7 @@ T = TypeVar("T")
 
 _NEIGHBOURS = f"""
 SELECT c.id, b.*, a.* FROM rag_context.chunks AS c
-{beside("x.id, x.document, x.position, x.content_type, x.thread, x.speaker, coalesce(x.occurred_at, x.timestamp)")}
+{rows.beside("x.id, x.document, x.position, x.content_type, x.thread, x.speaker, coalesce(x.occurred_at, x.timestamp)")}
 WHERE c.id = ANY ($1)
 """  # noqa: S608
 
@@ -44,7 +36,7 @@ class PostgresDocuments(SqlDocuments):
     def __init__(self, database: PostgresDatabase, state: IndexState) -> None:
         self._database = database
         self._state = state
-        self._tables = PostgresTables(database)
+        self._tables = rows.PostgresTables(database)
         self._computing = Computing()
 
     @property
@@ -58,11 +50,10 @@ class PostgresDocuments(SqlDocuments):
         if not chunk_ids:
             return {}
         found: dict[str, Neighbours] = {}
-        for row in await self._database.fetch(_NEIGHBOURS, list(chunk_ids)):
-            id_, *beside = row
+        for id_, *around in await self._database.fetch(_NEIGHBOURS, list(chunk_ids)):
             before, after = (
-                reference_from(each) if each[0] is not None else None
-                for each in (beside[:REFERENCE_WIDTH], beside[REFERENCE_WIDTH:])
+                rows.reference_from(each) if each[0] is not None else None
+                for each in (around[: rows.REFERENCE_WIDTH], around[rows.REFERENCE_WIDTH :])
             )
             found[id_] = Neighbours(before, after)
         return found
@@ -88,12 +79,12 @@ class PostgresDocuments(SqlDocuments):
         is_missing = _MISSING_VECTOR.format(generation=seen.generation)
         statement = f"""SELECT count(*) FROM rag_context.documents AS d
                         JOIN rag_context.chunks AS c ON c.document = d.id
-                        WHERE {of_pending} {is_missing} AND {condition(where, parameters, "c")}"""  # noqa: S608
+                        WHERE {of_pending} {is_missing} AND {rows.condition(where, parameters, "c")}"""  # noqa: S608
         missing = await self._count(statement, parameters)
         if not missing:
             return Missing()
         parameters = Parameters()
-        statement = f"SELECT count(*) FROM rag_context.chunks AS c WHERE {condition(where, parameters, 'c')}"  # noqa: S608
+        statement = f"SELECT count(*) FROM rag_context.chunks AS c WHERE {rows.condition(where, parameters, 'c')}"  # noqa: S608
         return Missing(missing, await self._count(statement, parameters))
 
     async def ping(self) -> str:
@@ -163,7 +154,7 @@ class PostgresDocuments(SqlDocuments):
         row = await self._database.fetchrow(statement, *parameters.values)
         return 0 if row is None else int(row[0])
 
-    async def _analysed(self, version: Version) -> list[ChunkTerms]:
+    async def _analysed(self, version: Version) -> list[rows.ChunkTerms]:
         return await self._computing.run(
-            lambda: [ChunkTerms(chunk.searchable) for chunk in version.chunks], chars=len(version.document.content)
+            lambda: [rows.ChunkTerms(chunk.searchable) for chunk in version.chunks], chars=len(version.document.content)
         )

@@ -15,7 +15,7 @@ from rag_context.stores.postgres.connection import Connection, PostgresDatabase
 from rag_context.stores.postgres.rows import ChunkTerms, PostgresTables, read_text, stored, stored_value, worded
 from rag_context.stores.postgres.state import IndexState, PostgresChange
 from rag_context.stores.sql_documents import PENDING
-from rag_context.stores.sql_journal import Work, forgotten, moves_text
+from rag_context.stores.sql_journal import SqlJournal, Work, forgotten, moves_text
 
 T = TypeVar("T")
 
@@ -103,18 +103,18 @@ class PostgresJournalTables(PostgresTables):
         """`IndexState.fold` does, when no writer has read the number of such a tenant."""
 
 
-class PostgresJournalDatabase:
-    """`JournalDatabase` over one database."""
+class PostgresJournal(SqlJournal):
+    """`Journal` over one database."""
 
     def __init__(self, database: PostgresDatabase, state: IndexState) -> None:
         self._database = database
         self._state = state
 
-    async def read(self, work: Work[T]) -> T:
+    async def _read(self, work: Work[T]) -> T:
         nothing = PostgresChange(0, None, None)
         return await self._database.read(lambda connection: work(PostgresJournalTables(connection, nothing)))
 
-    async def write(self, work: Work[T]) -> T:
+    async def _write(self, work: Work[T]) -> T:
         return await self._state.change(lambda connection, counted: work(PostgresJournalTables(connection, counted)))
 
     async def held(self, document_ids: Sequence[str]) -> dict[str, Held]:

@@ -23,14 +23,13 @@ from rag_context.stores.postgres.candidates import PostgresCandidates
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase
 from rag_context.stores.postgres.documents import PostgresDocuments
 from rag_context.stores.postgres.generations import PostgresRebuilder, drop_unused
-from rag_context.stores.postgres.journal import PostgresJournalDatabase, write_new_recorded
+from rag_context.stores.postgres.journal import PostgresJournal, write_new_recorded
 from rag_context.stores.postgres.keywords import PostgresTexts
 from rag_context.stores.postgres.metrics import PostgresMetrics
 from rag_context.stores.postgres.rows import ChunkTerms
 from rag_context.stores.postgres.state import FOLDED_FROM, WRITERS, Claims, IndexState, PostgresSnapshot
 from rag_context.stores.postgres.vector_search import EXACT_ROWS, PostgresVectors
 from rag_context.stores.server_stores import log_failure, start_rounds
-from rag_context.stores.sql_journal import SqlJournal
 
 MAINTENANCE_S = 10.0
 """Interval of the checks whether vectors need an index, or are unused. An index is built once their number has stayed
@@ -74,7 +73,7 @@ class PostgresStore:
     auditor: PostgresAuditor
     bulk: "PostgresBulk"
     claims: Claims
-    journal: SqlJournal
+    journal: PostgresJournal
 
 
 @asynccontextmanager
@@ -98,7 +97,7 @@ async def open_postgres(
     try:
         auditor = PostgresAuditor(database, state)
         candidates = PostgresCandidates(database, vectors, texts)
-        journal = SqlJournal(PostgresJournalDatabase(database, state))
+        journal = PostgresJournal(database, state)
         yield PostgresStore(
             database, documents, vectors, texts, candidates, metrics, rebuilder, auditor, bulk, claims, journal
         )

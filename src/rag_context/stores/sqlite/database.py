@@ -16,9 +16,8 @@ from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from rag_context.errors import BackendError, BackendUnavailableError
-from rag_context.stores.sqlite.damage import damaged, is_damage, stamp_of
+from rag_context.stores.sqlite import faults
 from rag_context.stores.sqlite.database_file import LOCK_TIMEOUT_S, DatabaseFile, Reader
-from rag_context.stores.sqlite.faults import COMPONENT, breaks_connection, is_fault, translated
 from rag_context.stores.sqlite.group_commit import ERASE_AFTER_S, STATE, Writer
 from rag_context.stores.sqlite.mark import IndexSize
 
@@ -90,7 +89,7 @@ class Database:
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` in a reading thread, in one snapshot; if the caller is cancelled, its statement is stopped."""
         if self._is_closed:
-            raise BackendUnavailableError(COMPONENT, f"{self.file.path.name!r} was closed.")
+            raise BackendUnavailableError(faults.COMPONENT, f"{self.file.path.name!r} was closed.")
         call = DatabaseCall(work)
         self._calls.put(call)  # type: ignore[arg-type]
         try:
@@ -144,7 +143,7 @@ class Database:
                 call.fail(error)
             except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to the caller)
                 self.file.saw(error)
-                call.fail(translated(error, self.file.path) if is_fault(error) else error)
+                call.fail(faults.translated(error, self.file.path) if faults.is_fault(error) else error)
             # Otherwise the finished call and its result would stay in memory until the next one comes.
             del call
         with reader.lock:
@@ -159,13 +158,15 @@ class Database:
                     if call.run(reader):
                         return
                 except Exception as error:
-                    if breaks_connection(error):
+                    if faults.breaks_connection(error):
                         reader.close_connection()
                     if not (isinstance(error, sqlite3.Error | BackendUnavailableError) and self.file.has_lost_log()):
                         raise
                 finally:
                     reader.release()
-        raise BackendUnavailableError(COMPONENT, "The file is being changed by a process that may write it; try again.")
+        raise BackendUnavailableError(
+            faults.COMPONENT, "The file is being changed by a process that may write it; try again."
+        )
 
     def _restore_log(self) -> None:
         """Make a log again that was removed while it is used; called in the watcher's thread, outside its rounds.
@@ -328,7 +329,7 @@ class Watcher:
     async def round(self) -> None:
         """Wait for the end of the round under way, or of a new one."""
         if self._closing:
-            raise BackendUnavailableError(COMPONENT, f"{self._file.path.name!r} was closed.")
+            raise BackendUnavailableError(faults.COMPONENT, f"{self._file.path.name!r} was closed.")
         future: asyncio.Future[None] = self._loop.create_future()
         with self._lock:
             self._waiting.append(future)
@@ -358,7 +359,7 @@ class Watcher:
             self._release(error)
             pause_s = INTERVAL_S if error is None else min(2 * pause_s, LONGEST_INTERVAL_S)
             self._wake.wait(pause_s)
-        self._release(BackendUnavailableError(COMPONENT, f"{self._file.path.name!r} was closed."))
+        self._release(BackendUnavailableError(faults.COMPONENT, f"{self._file.path.name!r} was closed."))
         with self._reader.lock:
             self._reader.close_connection()
 
@@ -379,7 +380,7 @@ class Watcher:
             return error
         except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to those who wait)
             self._file.saw(error)
-            return translated(error, self._file.path) if is_fault(error) else error
+            return faults.translated(error, self._file.path) if faults.is_fault(error) else error
         return None
 
     def _read(self) -> None:
@@ -448,7 +449,7 @@ class PageCheck:
         while not self._stop.wait(pause_s):
             pause_s = self._every_s
             # Before the check: what changes during it is checked again.
-            stamp = stamp_of(self._file.path)
+            stamp = faults.stamp_of(self._file.path)
             if stamp is None or stamp == self._checked or damage.is_of(stamp):
                 continue
             started = time.monotonic()
@@ -472,14 +473,14 @@ class PageCheck:
                 self._connection = connection
             (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         except sqlite3.Error as error:
-            if not is_damage(error):
+            if not faults.is_damage(error):
                 raise
             return error
         finally:
             with self._lock:
                 self._connection = None
             self._reader.close_connection()  # with the pages that it has read
-        return None if found == "ok" else damaged(str(found))
+        return None if found == "ok" else faults.damaged(str(found))
 
 
 class ReadWriteLock:

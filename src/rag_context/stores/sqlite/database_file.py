@@ -20,8 +20,7 @@ from rag_context.errors import (
     ConfigurationError,
     LostIndexError,
 )
-from rag_context.stores.sqlite.damage import Damage, is_damage
-from rag_context.stores.sqlite.faults import COMPONENT, is_access_fault
+from rag_context.stores.sqlite.faults import COMPONENT, Damage, is_access_fault, is_damage
 from rag_context.stores.sqlite.mark import IndexMark
 from rag_context.stores.sqlite.migration import bring_up_to_date
 from rag_context.stores.sqlite.shared_log import Connection, SharedLog

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from rag_context.errors import BackendDataError, ConfigurationError
 from rag_context.stores.engines import DiscardedRows
-from rag_context.stores.sql_journal import SqlJournal
 from rag_context.stores.sqlite.collections import remove_discarded
 from rag_context.stores.sqlite.database import CHECK_EVERY_S, Database
 from rag_context.stores.sqlite.database_file import LOCK_TIMEOUT_S, DatabaseFile, checked_file
@@ -17,7 +16,7 @@ from rag_context.stores.sqlite.document_ports import SqliteDocuments, SqliteSpli
 from rag_context.stores.sqlite.faults import COMPONENT, translated
 from rag_context.stores.sqlite.group_commit import ERASE_AFTER_S
 from rag_context.stores.sqlite.integrity import SqliteAuditor
-from rag_context.stores.sqlite.journal import SqliteJournalDatabase
+from rag_context.stores.sqlite.journal import SqliteJournal
 from rag_context.stores.sqlite.mark import IndexSize
 from rag_context.stores.sqlite.memory.following import IndexInMemory, SqliteCandidates, SqliteTexts, SqliteVectors
 from rag_context.stores.sqlite.search_rollups import SqliteMetrics
@@ -45,7 +44,7 @@ class SqliteStore:
     metrics: SqliteMetrics
     rebuilder: SqliteRebuilder
     auditor: SqliteAuditor
-    journal: SqlJournal
+    journal: SqliteJournal
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class SqliteDocumentBackend:
     texts: SqliteTexts
     metrics: SqliteMetrics
     auditor: SqliteAuditor
-    journal: SqlJournal
+    journal: SqliteJournal
 
 
 @asynccontextmanager
@@ -94,7 +93,7 @@ async def open_database(
             SqliteMetrics(database),
             SqliteRebuilder(database),
             SqliteAuditor(database),
-            SqlJournal(SqliteJournalDatabase(database)),
+            SqliteJournal(database),
         )
     finally:
         await discarded.close()
@@ -111,11 +110,7 @@ async def open_documents(path: Path, *, erase_after_s: float = ERASE_AFTER_S) ->
         database.follow(memory.follow)
         database.check_pages(CHECK_EVERY_S)
         yield SqliteDocumentBackend(
-            documents,
-            texts,
-            SqliteMetrics(database),
-            SqliteAuditor(database),
-            SqlJournal(SqliteJournalDatabase(database)),
+            documents, texts, SqliteMetrics(database), SqliteAuditor(database), SqliteJournal(database)
         )
     finally:
         await database.close()

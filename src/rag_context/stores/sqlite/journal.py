@@ -11,7 +11,7 @@ from rag_context.ports.reading import completed
 from rag_context.ports.writing import Version
 from rag_context.stores import sql_journal
 from rag_context.stores.sql_documents import PENDING, Row
-from rag_context.stores.sql_journal import Work
+from rag_context.stores.sql_journal import SqlJournal, Work
 from rag_context.stores.sqlite import changes
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.document_rows import SqliteTables, run
@@ -103,16 +103,16 @@ class SqliteJournalTables(SqliteTables):
         changes.forget_tenants(self._connection)
 
 
-class SqliteJournalDatabase:
-    """`JournalDatabase` over the embedded file."""
+class SqliteJournal(SqlJournal):
+    """`Journal` over the embedded file."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def read(self, work: Work[T]) -> T:
+    async def _read(self, work: Work[T]) -> T:
         return await self._database.read(lambda connection: completed(work(SqliteJournalTables(connection))))
 
-    async def write(self, work: Work[T]) -> T:
+    async def _write(self, work: Work[T]) -> T:
         return await self._database.write(lambda connection: completed(work(SqliteJournalTables(connection))))
 
     async def held(self, document_ids: Sequence[str]) -> dict[str, Held]:
