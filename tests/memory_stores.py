@@ -24,7 +24,7 @@ from rag_context.domain.documents import (
     microseconds,
     origins_of,
 )
-from rag_context.domain.field_counts import DAY_US, DocumentGroup, FieldCounts
+from rag_context.domain.reports import DAY_US, DocumentGroup, FieldCounts
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.ports.writing import Version, require_model, written_in_turn

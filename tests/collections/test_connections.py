@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from rag_context.collections.provider_connections import CollectionRef, Connections, ProviderConnection, closing
+from rag_context.collections.provider_connections import CollectionRef, Connections, ProviderConnection
 from rag_context.domain.documents import Status
 from rag_context.errors import (
     BackendTimeoutError,
@@ -22,7 +22,7 @@ from rag_context.ports.provider import Provider
 from rag_context.resilience.dependency import BreakerOpenError
 from rag_context.settings import ConnectionSettings, Settings
 from rag_context.testing.fakes import Fault, Faulty, FrozenClock
-from rag_context.wiring.collection_providers import open_all_connections
+from rag_context.wiring.collection_providers import open_connections
 from tests.collections.memory_collections import MemoryCollections
 
 LONG_S = 30.0
@@ -64,7 +64,7 @@ async def used(connection: ProviderConnection) -> int:
 
 async def test_a_connection_is_opened_once_and_only_when_it_is_used() -> None:
     recorder = ProviderRecorder()
-    async with closing(Connections([recorder.connection(name) for name in ("a", "b", "c")])) as connections:
+    async with aclosing(Connections([recorder.connection(name) for name in ("a", "b", "c")])) as connections:
         assert recorder.events == []
         await asyncio.gather(*(used(connections["c"]) for _ in range(5)))
         await used(connections["a"])
@@ -74,7 +74,7 @@ async def test_a_connection_is_opened_once_and_only_when_it_is_used() -> None:
 
 async def test_connections_are_closed_in_reverse() -> None:
     recorder = ProviderRecorder()
-    async with closing(Connections([recorder.connection(name) for name in ("a", "b")])) as connections:
+    async with aclosing(Connections([recorder.connection(name) for name in ("a", "b")])) as connections:
         for connection in connections.values():
             await used(connection)
     assert recorder.events[-2:] == ["close b", "close a"]
@@ -171,7 +171,7 @@ class TestSettings:
 
     async def opened(self, folder: Path, **tables: object) -> list[tuple[str, str]]:
         made = {id_: ConnectionSettings.model_validate(table) for id_, table in tables.items()}
-        async with open_all_connections(Settings(data_dir=folder, connections=made)) as connections:
+        async with open_connections(Settings(data_dir=folder, connections=made)) as connections:
             return [(one.id, one.provider) for one in connections.values()]
 
     async def test_the_default_connection_is_the_data_directory(self, tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ class TestSettings:
 
     async def test_a_backend_that_is_down_stops_nothing(self, tmp_path: Path) -> None:
         table = ConnectionSettings.model_validate({"provider": "qdrant", "url": "http://127.0.0.1:1"})
-        async with open_all_connections(Settings(data_dir=tmp_path, connections={"archive": table})) as connections:
+        async with open_connections(Settings(data_dir=tmp_path, connections={"archive": table})) as connections:
             health = await connections["archive"].health()
             assert health.status is Status.UNAVAILABLE
             assert await used(connections["default"]) == 0
@@ -257,6 +257,6 @@ async def test_collections_are_where_the_index_is_and_those_of_one_machine_are_n
     stores: dict[str, str], connections: dict[str, object], provider: str, noted: set[str], tmp_path: Path
 ) -> None:
     settings = Settings.model_validate({"data_dir": tmp_path, "stores": stores, "connections": connections})
-    async with open_all_connections(settings) as opened:
+    async with open_connections(settings) as opened:
         assert opened.require("default").provider == provider
         assert {id_ for id_, connection in opened.items() if connection.note} == noted

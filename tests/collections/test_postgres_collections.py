@@ -20,7 +20,7 @@ from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.postgres.collection_entries import escaped, unescaped
 from rag_context.stores.postgres.collections import PostgresCollections, open_postgres_collections
 from rag_context.stores.postgres.keywords import MOST_COLUMNS
-from rag_context.wiring.collection_providers import open_all_connections, provider_registry
+from rag_context.wiring.collection_providers import open_connections, provider_registry
 from tests.collections.isolated_providers import drop_all
 from tests.servers.postgres import execute, query
 from tests.servers.process import HOST, free_port
@@ -248,9 +248,9 @@ async def test_a_query_of_more_terms_than_columns_is_scored_as_any_other(collect
 async def test_collections_are_where_the_documents_are(tmp_path: Path, collections_database: str) -> None:
     """M-3, V-6: unless the connection `default` is configured."""
     stores = StoreSettings(documents="postgres", vectors="postgres", postgres_url=collections_database)
-    async with open_all_connections(Settings(data_dir=tmp_path, stores=stores)) as connections:
+    async with open_connections(Settings(data_dir=tmp_path, stores=stores)) as connections:
         assert connections.require(DEFAULT).provider == "postgres"
     configured = {DEFAULT: {"provider": "embedded"}}
     chosen = Settings.model_validate({"data_dir": tmp_path, "stores": stores, "connections": configured})
-    async with open_all_connections(chosen) as connections:
+    async with open_connections(chosen) as connections:
         assert connections.require(DEFAULT).provider == "embedded"

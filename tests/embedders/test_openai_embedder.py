@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from rag_context.domain.vectors import PROBE
-from rag_context.embedders.openai_embedder import OpenAIEmbedder
-from rag_context.embedders.served_model import SHARED_S, SingleFlight
+from rag_context.embedders.openai_embedder import SHARED_S, OpenAIEmbedder, SingleFlight
 from rag_context.errors import BackendStartingError, BackendUnavailableError, ConfigurationError
 from rag_context.ports.models import Embedder
 from tests.embedders.remote_embedder import TIMEOUT_S, embedder_over

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rag_context.domain.vectors import PROBE
-from rag_context.embedders.served_model import EmbeddingApi
+from rag_context.embedders.openai_embedder import EmbeddingApi
 from rag_context.errors import (
     BackendDataError,
     BackendError,

@@ -14,7 +14,7 @@ MODULES = (
     *("cli.command_line", "cli.serve", "cli.serving", "cli.local_connection", "cli.server_call"),
     *("cli.index_files", "cli.summary", "cli.operation_options", "server.app", "server.hook_socket"),
     *("server.mcp.streamable_http", "wiring.opening", "wiring.model_adapters", "wiring.collection_providers"),
-    *("stores.sqlite.embedded", "embedders.onnx", "transfer.changes", "transfer.exporter", "transfer.importer"),
+    *("stores.sqlite.embedded", "embedders.onnx", "transfer.exporter", "transfer.importer"),
     *("ingest.preparing", "ingest.split_stores"),
 )
 """Together they import what a server does. Clients of other stores are not among it: gRPC survives no fork."""

@@ -15,8 +15,7 @@ from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendUnavailableError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
-from rag_context.ingest.reconciliation import Reconciler
-from rag_context.ingest.split_stores import TwoStoreWriter, journal_over
+from rag_context.ingest.split_stores import Reconciler, TwoStoreWriter, journal_over
 from rag_context.ingest.vector_generations import VectorStorage
 from rag_context.memory.bound_embedder import BoundEmbedder
 from rag_context.ports.writing import VectorWriter, Version

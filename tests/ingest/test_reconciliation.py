@@ -10,7 +10,7 @@ import pytest
 from rag_context.domain.documents import Document, Stored, StoredVectors
 from rag_context.domain.reports import IssueKind, Thoroughness
 from rag_context.errors import BackendUnavailableError
-from rag_context.ingest.reconciliation import PAGE, Divergence, Reconciler, TwoStoreAuditor
+from rag_context.ingest.split_stores import PAGE, Divergence, Reconciler, TwoStoreAuditor
 from rag_context.memory.index_maintenance import Audit, report
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import IndexAuditor, VectorWriter, Version

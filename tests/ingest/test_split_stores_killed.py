@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rag_context.domain.reports import Thoroughness
 from rag_context.domain.search import Filter
-from rag_context.ingest.reconciliation import TwoStoreAuditor
+from rag_context.ingest.split_stores import TwoStoreAuditor
 from rag_context.memory.index_maintenance import Audit
 from rag_context.stores.sqlite.embedded import open_auditor
 from tests.ingest.split_stores import SplitStores, opened

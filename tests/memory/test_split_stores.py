@@ -12,7 +12,7 @@ import pytest
 
 from rag_context.domain.documents import DocumentInput
 from rag_context.errors import BackendUnavailableError, ForeignDataError
-from rag_context.ingest.reconciliation import Reconciler
+from rag_context.ingest.split_stores import Reconciler
 from rag_context.ingest.submissions import Outcome
 from rag_context.memory.background_maintenance import SWEEP_TOGETHER, BackgroundMaintenance
 from rag_context.memory.bound_embedder import BoundEmbedder

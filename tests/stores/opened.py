@@ -13,8 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from rag_context.ingest.reconciliation import Reconciler
-from rag_context.ingest.split_stores import TwoStoreWriter, journal_over
+from rag_context.ingest.split_stores import Reconciler, TwoStoreWriter, journal_over
 from rag_context.ports.reading import KeywordIndex, MetricsStore, VectorStore
 from rag_context.ports.writing import Journal, VectorRebuilder, VectorWriter, Version
 from rag_context.resilience.dependency import Dependency

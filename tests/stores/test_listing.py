@@ -24,7 +24,7 @@ from rag_context.domain.documents import (
     Tenant,
     microseconds,
 )
-from rag_context.domain.field_counts import DAY_US, SessionCount
+from rag_context.domain.reports import DAY_US, SessionCount
 from rag_context.domain.search import Filter
 from rag_context.ports.writing import Version
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, minutes, put, unit_vectors

@@ -20,7 +20,7 @@ from rag_context.ports.writing import Version
 from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.postgres import open_postgres
 from rag_context.testing import FakeEmbedder
-from rag_context.wiring.collection_providers import open_all_connections
+from rag_context.wiring.collection_providers import open_connections
 from rag_context.wiring.stores import Stores, open_stores
 from rag_context.wiring.transfers import open_move
 from tests.cli.run_command import Commands
@@ -86,7 +86,7 @@ async def fill(settings: Settings) -> None:
 
 @asynccontextmanager
 async def opened_collections(settings: Settings) -> AsyncIterator[Provider]:
-    async with open_all_connections(settings) as connections:
+    async with open_connections(settings) as connections:
         yield await connections.require(DEFAULT).opened()
 
 

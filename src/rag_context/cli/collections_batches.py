@@ -200,9 +200,9 @@ async def _copy(
     show: Callable[[copying.CopyProgress], None],
 ) -> copying.CopyReport:
     # `add` starts faster without the providers.
-    from rag_context.wiring.collection_providers import open_all_connections  # noqa: PLC0415
+    from rag_context.wiring.collection_providers import open_connections  # noqa: PLC0415
 
-    async with open_all_connections(settings) as connections:
+    async with open_connections(settings) as connections:
         ends = [await _located(connections, text) for text in (source, target)]
         await _check_connection(connections, target, ends[1])
         return await copying.copy_collection(*ends, on_difference=on_difference, progress=show)

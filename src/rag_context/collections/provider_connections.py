@@ -7,9 +7,10 @@ page.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -117,22 +118,19 @@ class ProviderConnection:
     async def call(self, work: Callable[[Provider], Awaitable[T]], seconds: float) -> T:
         """Do `work`, calls of the provider that are tried again as one, within `seconds`. Raises: BackendError."""
 
-        async def attempt() -> T:
-            provider = await self.opened()
-            try:
-                return await work(provider)
-            except errors.RagContextError:
-                raise
-            except Exception as error:
-                raise self.plugin_error(error) from error
-
         await self.within(seconds)
-        return await self.dependency.call(attempt, seconds)
+        return await self.dependency.call(partial(self.attempt, work), seconds)
 
-    def plugin_error(self, error: Exception) -> errors.ProviderFailedError:
-        """Any error of a plug-in as ours; its text may contain secrets and is only logged."""
-        logger.error("the provider %r of connection %s failed", self.provider, self.id, exc_info=error)
-        return errors.ProviderFailedError(self.dependency.name, self.provider, self.id, error)
+    async def attempt(self, work: Callable[[Provider], Awaitable[T]]) -> T:
+        """Do `work`; any error of a plug-in becomes ours: its text may contain secrets and is only logged."""
+        provider = await self.opened()
+        try:
+            return await work(provider)
+        except errors.RagContextError:
+            raise
+        except Exception as error:
+            logger.error("the provider %r of connection %s failed", self.provider, self.id, exc_info=error)
+            raise errors.ProviderFailedError(self.dependency.name, self.provider, self.id, error) from error
 
     @property
     def was_used(self) -> bool:
@@ -186,13 +184,10 @@ class _OpenedCalls:
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         async def call(*args: Any, **kwargs: Any) -> Any:
-            provider = await self._connection.opened()
-            try:
+            async def work(provider: Provider) -> Any:
                 return await getattr(bulk(provider) if name in _BULK_CALLS else provider, name)(*args, **kwargs)
-            except errors.RagContextError:
-                raise
-            except Exception as error:
-                raise self._connection.plugin_error(error) from error
+
+            return await self._connection.attempt(work)
 
         return call
 
@@ -214,14 +209,9 @@ class Connections(dict[str, ProviderConnection]):
             return CollectionRef(name, connection)
         return CollectionRef(text)
 
-
-@asynccontextmanager
-async def closing(connections: Connections) -> AsyncIterator[Connections]:
-    """Close the open connections at the end of the block, the last one first."""
-    try:
-        yield connections
-    finally:
-        for connection in reversed(list(connections.values())):
+    async def aclose(self) -> None:
+        """Close the open connections, the last one first."""
+        for connection in reversed(list(self.values())):
             await connection.close()
 
 

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from rag_context.domain.documents import slices
 from rag_context.domain.vectors import EmbeddingModel, Generations, Matrix, Rebuild
-from rag_context.ingest.reconciliation import PAGE, misses_vectors
+from rag_context.ingest.split_stores import PAGE, misses_vectors
 from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.writing import DocumentWriter, ModelRegistry, VectorWriter, can_switch, no_rebuild
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from rag_context.domain.reports import IssueKind, counted
 from rag_context.errors import BackendError, BackendStartingError, BackendUnavailableError
 from rag_context.ingest.indexer import Indexer
-from rag_context.ingest.reconciliation import Divergence, Reconciler
+from rag_context.ingest.split_stores import Divergence, Reconciler
 from rag_context.memory.bound_embedder import BoundEmbedder, Rebuilding
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import IndexAuditor

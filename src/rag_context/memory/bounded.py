@@ -25,8 +25,8 @@ from rag_context.api.wire import WireResponse
 from rag_context.collections.provider_connections import CollectionRef
 from rag_context.domain.callers import Bounds, cached_apart
 from rag_context.domain.documents import Cursor, Document, Listing, Missing, Shelf, Stored, Tenant, TenantState
-from rag_context.domain.field_counts import FieldCounts
 from rag_context.domain.journal import Cause, Change, Entry, Link, Selection
+from rag_context.domain.reports import FieldCounts
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, VectorHit
 from rag_context.domain.text import inverse_document_frequency, query_terms
 from rag_context.domain.vectors import Vector

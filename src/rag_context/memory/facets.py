@@ -16,7 +16,7 @@ from cachetools import LRUCache
 
 from rag_context.api.stored_documents import MOST_DAYS, MOST_VALUES, Facets, SessionCount
 from rag_context.domain.documents import EPOCH, Listing, Origin, TenantState, moment
-from rag_context.domain.field_counts import FieldCounts
+from rag_context.domain.reports import FieldCounts
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendError
 from rag_context.ports.reading import DocumentStore

@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from rag_context.domain import documents
-from rag_context.domain.field_counts import FieldCounts
-from rag_context.domain.reports import ErrorRecord, Periods, SearchRecord, SearchSummary
+from rag_context.domain.reports import ErrorRecord, FieldCounts, Periods, SearchRecord, SearchSummary
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendError

@@ -108,7 +108,8 @@ class Breaker:
     def __post_init__(self) -> None:
         self._event_began = float("-inf")
         self._failures = 0
-        self._openings = 0
+        self.openings = 0
+        """How often it opened since it was last closed; changes whenever the state does."""
         self._era = 0  # changes where results of calls that are under way say nothing about what comes
         self._open_until: float | None = None
         self._probing = False
@@ -129,11 +130,6 @@ class Breaker:
     def retry_after_s(self) -> float:
         """Seconds until a probe may try; 0 when closed or due."""
         return 0.0 if self._open_until is None else max(self._open_until - self.clock(), 0.0)
-
-    @property
-    def openings(self) -> int:
-        """How often it opened since it was last closed; changes whenever the state does."""
-        return self._openings
 
     @contextmanager
     def permit(self) -> Iterator[Permit]:
@@ -186,7 +182,7 @@ class Breaker:
         so busy that the probe is late.
         """
         self._era += 1
-        self._failures = self._openings = 0
+        self._failures = self.openings = 0
         self._open_until = None
 
     def _is_counted(self, permit: Permit) -> bool:
@@ -200,15 +196,15 @@ class Breaker:
         if succeeded:
             if self._open_until is not None:
                 self._era += 1
-            self._failures = self._openings = 0
+            self._failures = self.openings = 0
             self._open_until = None
             return
         self._failures += 1
         if self._failures >= self.threshold:
             # Not reset before a success: with each failed probe in a row the cooldown may grow.
-            self._openings += 1
+            self.openings += 1
             self._era += 1
-            self._open_until = self.clock() + self.cooldown(self._openings)
+            self._open_until = self.clock() + self.cooldown(self.openings)
 
     def _rejection(self) -> BreakerOpenError:
         return BreakerOpenError(

@@ -30,9 +30,8 @@ from rag_context.domain.documents import (
     packed_times,
     unpacked_times,
 )
-from rag_context.domain.field_counts import DAY_US, DocumentGroup, FieldCounts
 from rag_context.domain.provenance import earlier_origin, origins
-from rag_context.domain.reports import Period, Periods
+from rag_context.domain.reports import DAY_US, DocumentGroup, FieldCounts, Period, Periods
 from rag_context.domain.search import Filter, Passage
 from rag_context.domain.text import are_similar, signed, unsigned
 from rag_context.errors import BackendDataError

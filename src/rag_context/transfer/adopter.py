@@ -181,13 +181,10 @@ class Passages:
 
     def __init__(self, source: ForeignSource, without: Collection[str] = ()) -> None:
         self._source = source
+        self.label = source.label
         self._without = frozenset(without)
         self.covered = 0
         """How many passages were left out in the last reading."""
-
-    @property
-    def label(self) -> str:
-        return self._source.label
 
     async def records(self) -> AsyncIterator[ForeignRecord]:
         groups: dict[tuple[object, ...], list[ForeignRecord]] = {}

@@ -16,9 +16,8 @@ from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendUnavailableError
 from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.writing import Journal, ModelRegistry
-from rag_context.transfer import changes
+from rag_context.transfer import lines
 from rag_context.transfer.beside_documents import BesideDocuments
-from rag_context.transfer.lines import IndexedDocument, document_line, model_line
 
 PAGE = 200
 
@@ -64,12 +63,12 @@ class Exporter:
         total = (await self.documents.counts()).documents if project is None else None
         version = OF_DOCUMENTS if self.beside is None else VERSION
         header = ExportHeader(
-            version=version, exported_at=self.now(), model=model_line(model), project=project, documents=total
+            version=version, exported_at=self.now(), model=lines.model_line(model), project=project, documents=total
         )
         await put(header.to_json())
         if self.journal is not None:
-            async for part in changes.earlier(self.journal, project):
-                await put(changes.changes_line(part))
+            async for part in lines.earlier(self.journal, project):
+                await put(lines.changes_line(part))
         out = Exported(0, 0, 0)
         last = ""
         while page := await self.documents.inventory(last, PAGE):
@@ -81,14 +80,14 @@ class Exporter:
                 read = await asyncio.gather(*(self.read(id_, page[id_], model, project) for id_ in ids))
                 for entry in read:
                     if entry is not None:
-                        await put(await asyncio.to_thread(document_line, entry))
+                        await put(await asyncio.to_thread(lines.document_line, entry))
                         written.append(entry.document.id)
                         out = Exported(
                             out.documents + 1, out.pending + (entry.vectors is None), out.chunks + len(entry.chunks)
                         )
                         on_progress(out.documents, total)
-            if self.journal is not None and (known := await changes.known_of(self.journal, written)).links:
-                await put(changes.changes_line(known))
+            if self.journal is not None and (known := await lines.known_of(self.journal, written)).links:
+                await put(lines.changes_line(known))
         await self._check_model(model)
         if self.beside is not None:
             async for line in self.beside.lines():
@@ -99,7 +98,7 @@ class Exporter:
 
     async def read(
         self, id_: str, seen: Stored, model: EmbeddingModel | None, project: str | None = None
-    ) -> IndexedDocument | None:
+    ) -> lines.IndexedDocument | None:
         """One complete version of a document, `seen` a moment ago; None where it was deleted, or is of another project.
 
         Its vectors are of `model`, None leaves them out. Raises: BackendError (also where it changed during several
@@ -119,7 +118,7 @@ class Exporter:
             # No snapshot spans the reads: what was stored before and after them must be what they returned.
             before, stored = stored, await self.documents.stored(id_)
             if stored == before == now:
-                return IndexedDocument(document, tuple(chunks), vectors)
+                return lines.IndexedDocument(document, tuple(chunks), vectors)
         raise BackendUnavailableError(
             "documents", f"The document {id_!r} changed during each of several reads: export it again later."
         )

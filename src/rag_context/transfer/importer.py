@@ -20,8 +20,7 @@ from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import IndexWriter, Journal, ModelRegistry, Version
 from rag_context.resilience.dependency import retrying
 from rag_context.transfer.beside_documents import BesideDocuments
-from rag_context.transfer.changes import read_changes
-from rag_context.transfer.lines import IndexedDocument, model_of, read_document
+from rag_context.transfer.lines import IndexedDocument, model_of, read_changes, read_document
 
 AT_ONCE = 8
 

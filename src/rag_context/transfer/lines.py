@@ -1,4 +1,7 @@
-"""The JSON line of one document in an export, with its chunks and vectors.
+"""The JSON lines of an export: of one document, with its chunks and vectors; and of the journal.
+
+Entries and tombstones go before the documents, so that nothing that was forgotten comes back. Links name documents, and
+are taken over when all of these are there.
 
 `api.export_lines` declares the fields of a line. Those that a dataclass of `domain` has too are copied by name; written
 out here is only what differs.
@@ -6,22 +9,27 @@ out here is only what differs.
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rag_context.api import export_lines
 from rag_context.api.export_lines import ExportedChunk, ExportedDocument, ExportedMetadata, ExportedModel, read_line
 from rag_context.api.index import MessageTimeFields
-from rag_context.domain import documents
+from rag_context.domain import documents, journal
+from rag_context.domain.journal import Entry, History, Link, Location, Tombstone
 from rag_context.domain.provenance import earlier_origin, stated_time, time_at
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import InvalidInputError
 from rag_context.ingest.chunk_context import message_times, origins_of, speakers_of
+from rag_context.ports.writing import Journal
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+JOURNAL_PAGE = 500
 
 LEAST_NORM, MOST_NORM = 0.9, 1.1
 """Norms of a stored vector that count as 1."""
@@ -141,3 +149,67 @@ def decoded_vectors(encoded: str, count: int, dimension: int) -> Matrix | None:
     vectors: Matrix = numbers.reshape(count, dimension)
     norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
     return vectors if bool(np.all((norms >= LEAST_NORM) & (norms <= MOST_NORM))) else None
+
+
+async def earlier(source: Journal, project: str | None = None) -> AsyncIterator[History]:
+    """Tombstones and entries, part by part; of a project its entries alone, because tombstones name none."""
+    after = ""
+    while project is None and (tombstones := await source.tombstones(after, JOURNAL_PAGE)):
+        yield History(tombstones=tuple(tombstones))
+        after = tombstones[-1].identity
+    sequence = 0
+    while entries := await source.recorded(sequence, JOURNAL_PAGE):
+        sequence = entries[-1].sequence
+        kept = tuple(entry for entry in entries if project in (None, entry.tenant.project))
+        if kept:
+            yield History(entries=kept)
+
+
+async def known_of(source: Journal, document_ids: Sequence[str]) -> History:
+    """The links of those documents of which the journal says something."""
+    links = (await source.links(document_ids)).values()
+    return History(links=tuple(link for link in links if link.says_something))
+
+
+def changes_line(history: History) -> bytes:
+    return export_lines.ExportedChanges(
+        tombstones=tuple(export_lines.ExportedTombstone(**fields_of(each)) for each in history.tombstones),
+        entries=tuple(map(_entry_line, history.entries)),
+        links=tuple(map(_link_line, history.links)),
+    ).to_json()
+
+
+def read_changes(line: export_lines.ExportedChanges) -> History:
+    return History(
+        tuple(Tombstone(**dict(each)) for each in line.tombstones),
+        tuple(map(_entry, line.entries)),
+        tuple(map(_link, line.links)),
+    )
+
+
+def _entry_line(entry: Entry) -> export_lines.ExportedEntry:
+    fields = {**fields_of(entry, "tenant"), **fields_of(entry.tenant), "moves": journal.as_json(entry.moves)}
+    return export_lines.ExportedEntry(**fields)
+
+
+def _entry(line: export_lines.ExportedEntry) -> Entry:
+    tenant = documents.Tenant(line.project, line.branch, line.path_hash)
+    try:
+        moves = journal.from_json(line.moves)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"The moves of entry {line.sequence} are not valid") from None
+    return Entry(line.sequence, line.at, line.by, line.action, tenant, moves, line.reason, line.undoes)
+
+
+def _link_line(link: Link) -> export_lines.ExportedLink:
+    known = fields_of(link, "place", "tenant", "is_pinned")
+    return export_lines.ExportedLink(
+        **known, **fields_of(link.place, "shelf"), **fields_of(link.tenant), pinned=link.is_pinned
+    )
+
+
+def _link(line: export_lines.ExportedLink) -> Link:
+    tenant = documents.Tenant(line.project, line.branch, line.path_hash)
+    place = Location(line.id, line.content_hash, tenant.shelf, line.superseded_by)
+    times = line.superseded_at, line.expires_at
+    return Link(place, tenant, line.source, line.timestamp, line.reason, *times, line.pinned)

@@ -18,7 +18,7 @@ from rag_context.errors import BackendRejectedError, ForgottenError
 from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.writing import BulkLoad, IndexWriter, Journal, ModelRegistry
 from rag_context.resilience.dependency import retrying
-from rag_context.transfer import changes
+from rag_context.transfer import lines
 from rag_context.transfer.exporter import Exporter
 from rag_context.transfer.importer import Conflict, Importer, ImportOutcome
 from rag_context.transfer.lines import IndexedDocument
@@ -120,7 +120,7 @@ class Mover:
         copied, done = Copied(), 0
         journal = self._source.journal if self._target.journal is not None else None
         if journal is not None:
-            async for part in changes.earlier(journal):
+            async for part in lines.earlier(journal):
                 await self._importer.take_over(part)
         ordered = await self._ordered(documents)
         for ids in slices(ordered, BATCH):
@@ -136,7 +136,7 @@ class Mover:
         """What is known of all documents of the source: one may have been pinned after it was copied."""
         last = ""
         while page := await self._source.documents.inventory(last, PAGE):
-            await self._importer.take_over(await changes.known_of(journal, sorted(page)))
+            await self._importer.take_over(await lines.known_of(journal, sorted(page)))
             last = max(page)
 
     async def _read(self, id_: str, seen: Stored, model: EmbeddingModel | None) -> IndexedDocument | None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -25,7 +25,6 @@ from rag_context.collections.provider_connections import (
     Opener,
     ProviderConnection,
     TextEmbedder,
-    closing,
 )
 from rag_context.collections.registry import ProviderKind, ProviderRegistry, Registered
 from rag_context.domain.reports import counted
@@ -297,14 +296,17 @@ def _local_names(settings: Settings) -> list[str]:
 
 @asynccontextmanager
 async def open_connections(
-    settings: Settings, registry: ProviderRegistry, default_embedder: TextEmbedder | None = None
+    settings: Settings, registry: ProviderRegistry | None = None, default_embedder: TextEmbedder | None = None
 ) -> AsyncIterator[Connections]:
     """The configured connections, none opened yet; `default` is with documents or vectors unless configured.
+
+    Without an embedder, as copies of stored vectors need none, texts are embedded where a connection has its own.
 
     Raises: ConfigurationError (a connection can never work).
     """
     tables, notes = await asyncio.to_thread(_with_local, settings)
     # Before anything is opened, so that a connection that can never work is reported at the start.
+    registry = registry or provider_registry(settings)
     openers = {id_: _opener(id_, connection, registry) for id_, connection in tables.items()}
     async with AsyncExitStack() as stack:
         made = []
@@ -313,7 +315,7 @@ async def open_connections(
             if connection.embedder is not None:
                 embedder = await _embedder(id_, settings, connection.embedder, stack)
             made.append(ProviderConnection(id_, connection.provider, openers[id_], embedder, note=notes.get(id_)))
-        yield await stack.enter_async_context(closing(Connections(made)))
+        yield await stack.enter_async_context(aclosing(Connections(made)))
 
 
 @asynccontextmanager
@@ -331,13 +333,6 @@ async def open_collection_service(
             yield service
         finally:
             await service.close()
-
-
-@asynccontextmanager
-async def open_all_connections(settings: Settings) -> AsyncIterator[Connections]:
-    """The configured connections without embedders, to copy stored vectors. Raises: ConfigurationError."""
-    async with open_connections(settings, provider_registry(settings)) as connections:
-        yield connections
 
 
 def _addresses(settings: Settings, registry: ProviderRegistry) -> Iterator[str]:

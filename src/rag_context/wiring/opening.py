@@ -57,7 +57,7 @@ from rag_context.tracing import exported
 from rag_context.transfer.beside_documents import BesideDocuments
 from rag_context.transfer.exporter import Exporter
 from rag_context.transfer.importer import Conflict, Importer
-from rag_context.wiring.collection_providers import open_all_connections, open_collection_service
+from rag_context.wiring.collection_providers import open_collection_service, open_connections
 from rag_context.wiring.model_adapters import OnMismatch, check_model, former_embedders, open_embedder, open_reranking
 from rag_context.wiring.stores import Stores, local_notes, open_cache, open_index_auditor, open_stores
 
@@ -106,7 +106,7 @@ async def open_export(
         stores = await stack.enter_async_context(open_stores(settings))
         beside = BesideDocuments(searches=stores.metrics if statistics else None) if collections or statistics else None
         if beside is not None and collections:
-            connections = await stack.enter_async_context(open_all_connections(settings))
+            connections = await stack.enter_async_context(open_connections(settings))
             beside.provider = connections.require(DEFAULT).opened
             beside.names = await own_collections(await beside.provider())
         yield Exporter(stores.documents, stores.vectors, stores.registry, stores.journal, beside)
@@ -123,7 +123,7 @@ async def open_import(
 
     Raises: ConfigurationError (the settings cannot work), IndexMismatchError (another model embedded the index).
     """
-    async with _opened(settings, OnMismatch.REJECT) as (stores, service), open_all_connections(settings) as connections:
+    async with _opened(settings, OnMismatch.REJECT) as (stores, service), open_connections(settings) as connections:
         beside = BesideDocuments(connections.require(DEFAULT).opened, stores.metrics)
         importer = Importer(stores.documents, stores.writer, stores.registry, conflict, stores.journal, beside)
         async with nullcontext() if stores.bulk is None else stores.bulk.loading(on_built):

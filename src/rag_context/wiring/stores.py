@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rag_context.errors import ConfigurationError
 from rag_context.ingest import vector_generations
-from rag_context.ingest.reconciliation import Reconciler, TwoStoreAuditor
-from rag_context.ingest.split_stores import TwoStoreWriter, journal_over
+from rag_context.ingest.split_stores import Reconciler, TwoStoreAuditor, TwoStoreWriter, journal_over
 from rag_context.ports import writing
 from rag_context.ports.reading import Cache, CandidateSource, DocumentStore, IndexVectors, KeywordIndex, MetricsStore
 from rag_context.resilience.dependency import Dependency

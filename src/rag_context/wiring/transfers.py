@@ -32,7 +32,7 @@ from rag_context.stores.sqlite.embedded import FILE_NAME, copy_index, copy_table
 from rag_context.stores.sqlite.shared_log import is_used
 from rag_context.transfer.archives import BackupReceipt, read_archive, write_archive
 from rag_context.transfer.mover import Index, Mover
-from rag_context.wiring.collection_providers import open_connections, provider_registry
+from rag_context.wiring.collection_providers import open_connections
 from rag_context.wiring.opening import open_audit
 from rag_context.wiring.stores import Stores, open_stores, qdrant_options
 
@@ -169,7 +169,7 @@ async def _opened(settings: Settings, stack: AsyncExitStack) -> End:
     stores = await stack.enter_async_context(open_stores(settings))
     collections = None
     if DEFAULT not in settings.connections:
-        connections = await stack.enter_async_context(open_connections(settings, provider_registry(settings)))
+        connections = await stack.enter_async_context(open_connections(settings))
         collections = await connections.require(DEFAULT).opened()
     return End(location_of(settings), stores, collections)
 

@@ -19,7 +19,7 @@ from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendRejectedError
-from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
+from rag_context.ports.provider import Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.stores import engines
 from rag_context.stores.chroma import chroma_api
 from rag_context.stores.chroma.chroma_api import COMPONENT, NAME, ChromaApi, CollectionInfo, Fields
@@ -197,6 +197,8 @@ async def open_chroma_collections(
 class ChromaCollections:
     """Fits `provider.Provider`; a row per document."""
 
+    capabilities = CAPABILITIES
+
     def __init__(
         self, api: chroma_api.ChromaApi, prefix: str, folder: Path | None = None, hidden: Sequence[str] = ()
     ) -> None:
@@ -204,10 +206,6 @@ class ChromaCollections:
         self._registry = ChromaCollectionRegistry(api, prefix, hidden)
         self._folder = folder
         self._describing = asyncio.Lock()
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return CAPABILITIES
 
     async def collections(self) -> list[Collection]:
         found = await engines.few_at_once(map(self._counted, await self._registry.all()))

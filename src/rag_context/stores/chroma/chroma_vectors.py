@@ -312,10 +312,7 @@ class OtherRows:
     def __init__(self, api: chroma_api.ChromaApi, collection: str) -> None:
         self._api = api
         self._collection = collection
-
-    @property
-    def label(self) -> str:
-        return f"{self._collection} in {self._api.label}"
+        self.label = f"{collection} in {api.label}"
 
     async def records(self) -> AsyncIterator[ForeignRecord]:
         """All of them by id; each with the name, metadata and labels of its collection. Raises: NotFoundError."""

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from bson import Int64
 
 from rag_context.domain import documents
-from rag_context.domain.field_counts import DocumentGroup
+from rag_context.domain.reports import DocumentGroup
 from rag_context.domain.search import ChunkRef, Passage
 from rag_context.domain.text import ANALYSER_VERSION, signed, unsigned
 from rag_context.errors import BackendDataError

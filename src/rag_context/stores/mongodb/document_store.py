@@ -24,9 +24,8 @@ from rag_context.domain.documents import (
     TenantState,
     origins_of,
 )
-from rag_context.domain.field_counts import DAY_US, FieldCounts
 from rag_context.domain.journal import PLAIN, Revision
-from rag_context.domain.reports import Period, Periods, counted
+from rag_context.domain.reports import DAY_US, FieldCounts, Period, Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.errors import ForeignDataError
 from rag_context.ports.reading import ForeignRecord
@@ -359,10 +358,7 @@ class OtherDocuments:
 
     def __init__(self, mongo: Mongo) -> None:
         self._mongo = mongo
-
-    @property
-    def label(self) -> str:
-        return f"{self._mongo.documents.name} in MongoDB at {self._mongo.address}"
+        self.label = f"{mongo.documents.name} in MongoDB at {mongo.address}"
 
     async def records(self) -> AsyncIterator[ForeignRecord]:
         async with self._mongo.reached():

@@ -63,13 +63,11 @@ class PostgresCollections:
     one collection take turns, whichever servers they come from.
     """
 
+    capabilities = provider.Capabilities()
+
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
         self._discarded = DiscardedRows(lambda: database.write(collection_entries.remove_discarded))
-
-    @property
-    def capabilities(self) -> provider.Capabilities:
-        return provider.Capabilities()
 
     async def collections(self) -> list[provider.Collection]:
         rows = await self._database.fetch("SELECT * FROM rag_context.collections ORDER BY name")

@@ -59,21 +59,23 @@ WHERE n.nspname = 'rag_context' AND c.relname = $1
 """
 
 
-@dataclass(frozen=True, slots=True)
 class PostgresStore:
     """The ports of one database. `documents` is the document store, the index writer and the model registry."""
 
-    database: PostgresDatabase
-    documents: PostgresDocuments
-    vectors: PostgresVectors
-    texts: PostgresTexts
-    candidates: PostgresCandidates
-    metrics: PostgresMetrics
-    rebuilder: PostgresRebuilder
-    auditor: PostgresAuditor
-    bulk: "PostgresBulk"
-    claims: Claims
-    journal: PostgresJournal
+    def __init__(self, database: PostgresDatabase, exact_rows: int) -> None:
+        state = IndexState(database)
+        self.database = database
+        self.documents = PostgresDocuments(database, state)
+        self.vectors = PostgresVectors(database, state, self.documents, exact_rows)
+        self.texts = PostgresTexts(database, state)
+        self.candidates = PostgresCandidates(database, self.vectors, self.texts)
+        self.metrics = PostgresMetrics(database)
+        self.rebuilder = PostgresRebuilder(database, state, self.vectors.build_index)
+        self.auditor = PostgresAuditor(database, state)
+        self.bulk = PostgresBulk(database, state, self.vectors)
+        self.claims = Claims(database)
+        self.journal = PostgresJournal(database, state)
+        self.maintenance = Maintenance(database, state, self.vectors, self.bulk, exact_rows)
 
 
 @asynccontextmanager
@@ -85,26 +87,14 @@ async def open_postgres(
     An unreachable server is not an error here: the ports raise `BackendError` until it is available.
     """
     database = PostgresDatabase(url, pool_size=pool_size, statement_cache_size=statement_cache_size)
-    state = IndexState(database)
-    documents = PostgresDocuments(database, state)
-    vectors = PostgresVectors(database, state, documents, exact_rows)
-    texts, metrics = PostgresTexts(database, state), PostgresMetrics(database)
-    claims = Claims(database)
-    rebuilder = PostgresRebuilder(database, state, vectors.build_index)
-    bulk = PostgresBulk(database, state, vectors)
-    maintenance = Maintenance(database, state, vectors, bulk, exact_rows)
-    rounds = start_rounds(maintenance.round, f"PostgreSQL at {database.address}")
+    store = PostgresStore(database, exact_rows)
+    rounds = start_rounds(store.maintenance.round, f"PostgreSQL at {database.address}")
     try:
-        auditor = PostgresAuditor(database, state)
-        candidates = PostgresCandidates(database, vectors, texts)
-        journal = PostgresJournal(database, state)
-        yield PostgresStore(
-            database, documents, vectors, texts, candidates, metrics, rebuilder, auditor, bulk, claims, journal
-        )
+        yield store
     finally:
         await ended(rounds)
-        await maintenance.close()
-        await claims.close()
+        await store.maintenance.close()
+        await store.claims.close()
         await database.close()
 
 

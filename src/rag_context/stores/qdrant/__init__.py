@@ -5,7 +5,6 @@ and `ports.VectorWriter`. Importing this package imports the client library, whi
 """
 
 from rag_context.stores.qdrant.qdrant_api import Transport
-from rag_context.stores.qdrant.qdrant_vectors import QdrantVectors, open_qdrant
-from rag_context.stores.qdrant.vector_collection import CollectionPlan, Quantization
+from rag_context.stores.qdrant.qdrant_vectors import CollectionPlan, QdrantVectors, Quantization, open_qdrant
 
 __all__ = ["CollectionPlan", "QdrantVectors", "Quantization", "Transport", "open_qdrant"]

@@ -10,7 +10,7 @@ from typing import Unpack
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
+from rag_context.ports.provider import Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.stores.engines import check_distinct, few_at_once, timed_health, unknown_collection
 from rag_context.stores.qdrant.qdrant_api import QdrantConnection, QdrantOptions, connected
 from rag_context.stores.qdrant.stored_collections import (
@@ -38,15 +38,13 @@ async def open_qdrant_collections(
 class QdrantCollections:
     """Fits `provider.Provider`: a record per collection, a point per document."""
 
+    capabilities = CAPABILITIES
+
     def __init__(self, connection: QdrantConnection, prefix: str, hidden: Sequence[str] = ()) -> None:
         self._connection = connection
         self._hidden = tuple(hidden)
         self._registry = CollectionRegistry(connection, prefix)
         self._creating = asyncio.Lock()
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return CAPABILITIES
 
     async def collections(self) -> list[Collection]:
         ours = await few_at_once(map(self._counted, await self._registry.records()))

@@ -97,16 +97,14 @@ class CollectionRow(NamedTuple):
 class SqliteCollections:
     """Collections in a file, which is opened by the first call."""
 
+    capabilities = provider.Capabilities()
+
     def __init__(self, file: DatabaseFile, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
         self._file = file
         self._lock_timeout_s = lock_timeout_s
         self._opened: Database | None = None
         self._memory = LoadedCollections(time.monotonic)
         self._discarded = engines.DiscardedRows(lambda: remove_discarded(self._database))
-
-    @property
-    def capabilities(self) -> provider.Capabilities:
-        return provider.Capabilities()
 
     @reading
     def collections(self, connection: sqlite3.Connection) -> list[provider.Collection]:

@@ -13,9 +13,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from rag_context.domain.documents import Chunk, Counts, Document, Missing, StoredVectors
-from rag_context.domain.field_counts import FieldCounts
 from rag_context.domain.journal import PLAIN, Cause, Revision
-from rag_context.domain.reports import counted
+from rag_context.domain.reports import FieldCounts, counted
 from rag_context.domain.search import Filter, Neighbours
 from rag_context.domain.vectors import EmbeddingModel, Generations, Matrix
 from rag_context.errors import BackendStartingError, ForeignDataError

@@ -3,7 +3,6 @@
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -30,32 +29,33 @@ VECTORS_FILE_NAME = "vectors.db"
 _COUNTS = "SELECT (SELECT count(*) FROM documents), (SELECT count(*) FROM collections)"
 
 
-@dataclass(frozen=True, slots=True)
 class SqliteStore:
     """The ports of one file. `documents` is the document store, the index writer and the model registry."""
 
-    database: Database
-    memory: IndexInMemory
-    documents: SqliteDocuments
-    vectors: SqliteVectors
-    texts: SqliteTexts
-    candidates: SqliteCandidates
-    keyword_candidates: SqliteCandidates
-    metrics: SqliteMetrics
-    rebuilder: SqliteRebuilder
-    auditor: SqliteAuditor
-    journal: SqliteJournal
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.memory = IndexInMemory(database)
+        self.documents = SqliteDocuments(database, self.memory)
+        self.vectors = SqliteVectors(database, self.memory)
+        self.texts = SqliteTexts(self.memory)
+        self.candidates = SqliteCandidates(self.memory, needs_vectors=True)
+        self.keyword_candidates = SqliteCandidates(self.memory, needs_vectors=False)
+        self.metrics = SqliteMetrics(database)
+        self.rebuilder = SqliteRebuilder(database)
+        self.auditor = SqliteAuditor(database)
+        self.journal = SqliteJournal(database)
 
 
-@dataclass(frozen=True, slots=True)
 class SqliteDocumentBackend:
     """The ports of a file without vectors. `documents` is the document store, its writer and the model registry."""
 
-    documents: SqliteSplitDocuments
-    texts: SqliteTexts
-    metrics: SqliteMetrics
-    auditor: SqliteAuditor
-    journal: SqliteJournal
+    def __init__(self, database: Database) -> None:
+        self.memory = IndexInMemory(database, has_vectors=False)
+        self.documents = SqliteSplitDocuments(database, self.memory)
+        self.texts = SqliteTexts(self.memory)
+        self.metrics = SqliteMetrics(database)
+        self.auditor = SqliteAuditor(database)
+        self.journal = SqliteJournal(database)
 
 
 @asynccontextmanager
@@ -74,27 +74,12 @@ async def open_database(
     Raises: ConfigurationError (the path can never be a database file).
     """
     database = Database(checked_file(path), lock_timeout_s=lock_timeout_s, erase_after_s=erase_after_s)
-    memory = IndexInMemory(database)
-    documents = SqliteDocuments(database, memory)
-    vectors, texts = SqliteVectors(database, memory), SqliteTexts(memory)
-    discarded = DiscardedRows(partial(remove_discarded, database))
+    store, discarded = SqliteStore(database), DiscardedRows(partial(remove_discarded, database))
     try:
-        database.follow(memory.follow)
+        database.follow(store.memory.follow)
         database.check_pages(check_every_s)
         discarded.remove_leftovers()
-        yield SqliteStore(
-            database,
-            memory,
-            documents,
-            vectors,
-            texts,
-            SqliteCandidates(memory, needs_vectors=True),
-            SqliteCandidates(memory, needs_vectors=False),
-            SqliteMetrics(database),
-            SqliteRebuilder(database),
-            SqliteAuditor(database),
-            SqliteJournal(database),
-        )
+        yield store
     finally:
         await discarded.close()
         await database.close()
@@ -104,14 +89,11 @@ async def open_database(
 async def open_documents(path: Path, *, erase_after_s: float = ERASE_AFTER_S) -> AsyncIterator[SqliteDocumentBackend]:
     """As `open_database`, for documents whose vectors another store keeps."""
     database = Database(checked_file(path), erase_after_s=erase_after_s)
-    memory = IndexInMemory(database, has_vectors=False)
-    documents, texts = SqliteSplitDocuments(database, memory), SqliteTexts(memory)
+    backend = SqliteDocumentBackend(database)
     try:
-        database.follow(memory.follow)
+        database.follow(backend.memory.follow)
         database.check_pages(CHECK_EVERY_S)
-        yield SqliteDocumentBackend(
-            documents, texts, SqliteMetrics(database), SqliteAuditor(database), SqliteJournal(database)
-        )
+        yield backend
     finally:
         await database.close()
 

@@ -17,7 +17,7 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from rag_context.domain.documents import CHAT, Origin, Tenant
-from rag_context.domain.field_counts import FieldCounts
+from rag_context.domain.reports import FieldCounts
 from rag_context.domain.search import ChunkRef, Filter, Floats, KeywordHit, Neighbours, RawScores, VectorHit
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError

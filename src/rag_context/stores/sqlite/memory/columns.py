@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_context.domain.documents import FILTERED, Origin, microseconds
-from rag_context.domain.field_counts import DAY_US, DocumentGroup, FieldCounts
+from rag_context.domain.reports import DAY_US, DocumentGroup, FieldCounts
 from rag_context.domain.search import Filter
 from rag_context.stores.sqlite.memory.vector_scan import Mask, Rows
 
