@@ -114,8 +114,7 @@ def _print_files(files: Sequence[Path], *, show: bool) -> None:
         redacted = redact(text)
         spent_s += time.process_time() - started
         hit += bool(redacted.found)
-        for each in redacted.found:
-            counts[each.kind] += each.count
+        counts.update(redacted.found)
         if show and redacted.found:
             before, after = text.splitlines(), redacted.content.splitlines()
             changed = [(a, b) for a, b in zip(before, after, strict=False) if a != b]
@@ -133,7 +132,7 @@ def _print_peer_files(peer: Path, files: Sequence[Path]) -> None:
     found = _scanned(peer, texts)
     spent_s = time.perf_counter() - started
     ours = [redact(text).found for _, text in texts]
-    masked = sum(each.count for redactions in ours for each in redactions)
+    masked = sum(redactions.total() for redactions in ours)
     print(f"the first {len(files)} of these: {masked} masked in {sum(map(bool, ours))} files")
     print(f"detect-secrets, in the same: {sum(found.values())} reported in {len(found)} files, in {spent_s:.0f} s")
 

@@ -8,6 +8,7 @@ Near-duplicates are found by SimHash (Charikar 2002, "Similarity estimation tech
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from functools import lru_cache
 
 import numpy as np
@@ -62,22 +63,33 @@ def chunks_of(document: Document, tokenizer: Tokenizer, window: int, outline: Ou
         (first,) = tokenizer.count(texts[:1])
         contexts[0] = with_about(contexts[0], about(document.metadata), tokenizer, budget - first)
     ids = chunk_ids(document.id, zip(contexts, texts, strict=True))
-    times, speakers = message_times(document), speakers_of(document, spans)
+    return chunks_at(document, spans, ids, contexts, [None] * len(spans))
+
+
+def chunks_at(
+    document: Document,
+    spans: Sequence[Span],
+    ids: Iterable[str],
+    contexts: Iterable[str],
+    times: Iterable[datetime | None],
+) -> list[Chunk]:
+    """The chunks of these spans of a document; `times` are those that are known, the others follow from its text."""
+    stated, speakers = message_times(document), speakers_of(document, spans)
     return [
         Chunk(
             id_,
             document.id,
             position,
-            text,
+            document.content[span.start : span.end],
             span,
             context,
-            occurred_at=time_at(times, span.start, span.end, document.occurred_at),
+            occurred_at=at or time_at(stated, span.start, span.end, document.occurred_at),
             speaker=speaker,
             origin=origin,
             is_standing=is_standing,
         )
-        for position, (id_, text, span, context, speaker, (origin, is_standing)) in enumerate(
-            zip(ids, texts, spans, contexts, speakers, origins_of(document, spans, speakers), strict=True)
+        for position, (span, id_, context, at, speaker, (origin, is_standing)) in enumerate(
+            zip(spans, ids, contexts, times, speakers, origins_of(document, spans, speakers), strict=True)
         )
     ]
 

@@ -12,15 +12,8 @@ from enum import StrEnum
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
-from rag_context.domain.documents import (
-    DEFAULT_TENANT,
-    FILTERED,
-    TEXT_FIELDS,
-    DocumentInput,
-    Json,
-    MessageTime,
-    wire_name,
-)
+from rag_context.domain import documents
+from rag_context.domain.documents import DEFAULT_TENANT, DocumentInput, Json, MessageTime
 from rag_context.domain.search import Filter
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ingest.secret_rules import ASSIGNED, RULES, TABLE_HEADING, TABLE_NAMES, SecretRule, looks_random
@@ -30,17 +23,11 @@ MARK = "[REDACTED:"
 
 
 @dataclass(frozen=True, slots=True)
-class Redaction:
-    kind: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
 class Redacted:
-    """A text without its secrets, and what was found; `found` is empty where nothing was changed."""
+    """A text without its secrets, and how many of each kind were found: none where nothing was changed."""
 
     content: str
-    found: tuple[Redaction, ...]
+    found: Counter[str]
 
 
 class RedactionMode(StrEnum):
@@ -112,12 +99,12 @@ class Redactor:
         )
         return clean, counts
 
-    def finds_none(self, documents: Sequence[DocumentInput]) -> bool:
+    def finds_none(self, submitted: Sequence[DocumentInput]) -> bool:
         """Whether `document` would change or reject none of these, by one pass over all; False where that may be."""
-        if any(each.tenant != DEFAULT_TENANT for each in documents):
+        if any(each.tenant != DEFAULT_TENANT for each in submitted):
             return False
         # Without the names of fields, which make no value a secret; what many have in common is searched once.
-        given = (_texts([each.content, *_labels(each).values()]) for each in documents)
+        given = (_texts([each.content, *_labels(each).values()]) for each in submitted)
         texts = dict.fromkeys(chain.from_iterable(given))
         return self.mode is RedactionMode.OFF or not redact("\n\n".join(texts)).found
 
@@ -143,12 +130,12 @@ class Redactor:
         given = {name: value for name, value in names.items() if value}
         if self.mode is RedactionMode.OFF or not redact("\n".join(given.values())).found:
             return
-        counts = {name: {each.kind: each.count for each in redact(value).found} for name, value in given.items()}
+        counts = {name: redact(value).found for name, value in given.items()}
         _raise([FieldError(name, _rejection(name, found)) for name, found in counts.items() if found])
 
 
-_COMPARED = ("session_id", *FILTERED, "source", "source_prefix")
-_METADATA = {name: f"metadata.{wire_name(name)}" for name in ("agent", *TEXT_FIELDS)}
+_COMPARED = ("session_id", *documents.FILTERED, "source", "source_prefix")
+_METADATA = {name: f"metadata.{documents.wire_name(name)}" for name in ("agent", *documents.TEXT_FIELDS)}
 
 
 def _labels(document: DocumentInput) -> dict[str, Json]:
@@ -177,7 +164,7 @@ def _masked(value: Json, counts: Counter[str]) -> Json:
     """A value without secrets, in keys too; counts what was taken out."""
     if isinstance(value, str):
         redacted = redact(value)
-        counts.update({each.kind: each.count for each in redacted.found})
+        counts.update(redacted.found)
         return redacted.content
     if isinstance(value, list):
         return [_masked(each, counts) for each in value]
@@ -195,7 +182,7 @@ def _masked_by_name(key: str, value: Json, counts: Counter[str]) -> Json:
     redacted = redact(f'{before}{value}"')
     if not (redacted.found and redacted.content.startswith(before)):
         return value
-    counts.update({each.kind: each.count for each in redacted.found})
+    counts.update(redacted.found)
     return redacted.content.removeprefix(before).removesuffix('"')
 
 
@@ -229,16 +216,12 @@ def redact(content: str) -> Redacted:
     if _HIDING.search(content) is None:
         return redacted
     shown = _redacted(_HIDING.sub(lambda match: _SHOWN.get(match[0].lower(), ""), content))
-    return shown if _total(shown) > _total(redacted) else redacted
+    return shown if shown.found.total() > redacted.found.total() else redacted
 
 
 _HIDING = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]|%2d|%2e|%5f", re.IGNORECASE)
 _SHOWN = {"%2d": "-", "%2e": ".", "%5f": "_"}
 """Characters that no address needs to escape; escaping them hides something."""
-
-
-def _total(redacted: Redacted) -> int:
-    return sum(each.count for each in redacted.found)
 
 
 def _redacted(content: str) -> Redacted:
@@ -256,7 +239,7 @@ def _redacted(content: str) -> Redacted:
     if spans:
         counts[ASSIGNED] += len(spans)
         content = _replaced(content, spans, f"{MARK}{ASSIGNED}]")
-    return Redacted(content, tuple(Redaction(kind, count) for kind, count in counts.items()))
+    return Redacted(content, counts)
 
 
 _WORDS = frozenset((*TABLE_NAMES, *(word for rule in RULES for word in rule.anchors)))

@@ -20,10 +20,10 @@ from rag_context.api.export_lines import ExportedChunk, ExportedDocument, Export
 from rag_context.api.index import MessageTimeFields
 from rag_context.domain import documents, journal
 from rag_context.domain.journal import Entry, History, Link, Location, Tombstone
-from rag_context.domain.provenance import earlier_origin, stated_time, time_at
+from rag_context.domain.provenance import earlier_origin, stated_time
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import InvalidInputError
-from rag_context.ingest.chunk_context import message_times, origins_of, speakers_of
+from rag_context.ingest.chunk_context import chunks_at, speakers_of
 from rag_context.ports.writing import Journal
 
 if TYPE_CHECKING:
@@ -103,25 +103,9 @@ def fields_of(record: "DataclassInstance", *without: str) -> dict[str, Any]:
 
 def _chunks(document: documents.Document, lines: Sequence[ExportedChunk]) -> tuple[documents.Chunk, ...]:
     spans = [documents.Span(line.start, line.end, line.start_line, line.end_line, line.heading) for line in lines]
-    times, speakers = message_times(document), speakers_of(document, spans)
-    return tuple(
-        documents.Chunk(
-            line.id,
-            document.id,
-            position,
-            document.content[span.start : span.end],
-            span,
-            line.context,
-            # Lines of version 1 have no times: they follow from the document again.
-            occurred_at=line.occurred_at or time_at(times, span.start, span.end, document.occurred_at),
-            speaker=speaker,
-            origin=origin,
-            is_standing=is_standing,
-        )
-        for position, (line, span, speaker, (origin, is_standing)) in enumerate(
-            zip(lines, spans, speakers, origins_of(document, spans, speakers), strict=True)
-        )
-    )
+    ids, contexts = [line.id for line in lines], [line.context for line in lines]
+    # Lines of version 1 have no times: they follow from the document again.
+    return tuple(chunks_at(document, spans, ids, contexts, [line.occurred_at for line in lines]))
 
 
 def _document(line: ExportedDocument) -> documents.Document:
