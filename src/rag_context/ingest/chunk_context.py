@@ -14,17 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from rag_context.domain import documents, provenance
-from rag_context.domain.documents import (
-    Channel,
-    Chunk,
-    Document,
-    DocumentInput,
-    MessageTime,
-    Metadata,
-    Origin,
-    Span,
-    chunk_ids,
-)
+from rag_context.domain.documents import Channel, Chunk, Document, DocumentInput, Metadata, Origin, Span, chunk_ids
 from rag_context.domain.provenance import SPEAKER_FIELDS, front_matter, role_name, stated_message_times, time_at
 from rag_context.domain.text import term_key
 from rag_context.ingest.chunking.chunker import split, split_body
@@ -102,7 +92,7 @@ def cut_alike(stored: Iterable[Chunk], chunks: Iterable[Chunk]) -> bool:
     return known == made
 
 
-def message_times(document: Document) -> Sequence[MessageTime]:
+def message_times(document: Document) -> Sequence[documents.MessageTime]:
     """The times of a conversation's messages: as submitted, else as its text states them; none elsewhere."""
     if document.message_times or document.content_type != documents.CHAT:
         return document.message_times

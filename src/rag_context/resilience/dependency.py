@@ -22,14 +22,8 @@ from typing import Any, TypeVar, cast
 
 import tenacity
 
-from rag_context import tracing
-from rag_context.errors import (
-    BackendError,
-    BackendRejectedError,
-    BackendStartingError,
-    BackendTimeoutError,
-    BackendUnavailableError,
-)
+from rag_context import errors, tracing
+from rag_context.errors import BackendError, BackendStartingError, BackendTimeoutError, BackendUnavailableError
 from rag_context.resilience.deadline import call_deadline
 
 T = TypeVar("T")
@@ -307,7 +301,9 @@ class Dependency:
         self.failures += 1
         self.last_failure = str(error)
         # One that rejected the call answered, so it is not down.
-        if not isinstance(error, BackendRejectedError) and (had_time or not isinstance(error, BackendTimeoutError)):
+        if not isinstance(error, errors.BackendRejectedError) and (
+            had_time or not isinstance(error, BackendTimeoutError)
+        ):
             permit.fail()
 
 

@@ -17,16 +17,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rag_context.domain.documents import (
-    FileDocument,
-    FileEntry,
-    FileStamp,
-    ProjectRecord,
-    Tenant,
-    microseconds,
-    moment,
-    utc_now,
-)
+from rag_context.domain import documents
+from rag_context.domain.documents import FileEntry, FileStamp, ProjectRecord, Tenant, microseconds, moment, utc_now
 from rag_context.domain.reports import Injection
 from rag_context.stores.sqlite.faults import is_access_fault
 
@@ -362,15 +354,15 @@ def _file_row(entry: FileEntry) -> _Row:
     stamp = entry.stamp
     # Inodes have 64 bits, and integers in SQLite a sign.
     inode = stamp.inode - (1 << 64) if stamp.inode >> 63 else stamp.inode
-    documents = json.dumps([[each.source, each.id, each.content_hash] for each in entry.documents])
+    made = json.dumps([[each.source, each.id, each.content_hash] for each in entry.documents])
     return (
         *(entry.path, stamp.size, stamp.modified_ns, stamp.changed_ns, inode, entry.read_ns),
-        *(entry.digest, entry.settings_hash, int(entry.is_named), documents),
+        *(entry.digest, entry.settings_hash, int(entry.is_named), made),
     )
 
 
 def _file_entry(row: _Row) -> FileEntry:
-    path, size, modified_ns, changed_ns, inode, read_ns, digest, settings_hash, is_named, documents = row
+    path, size, modified_ns, changed_ns, inode, read_ns, digest, settings_hash, is_named, made = row
     return FileEntry(
         path=path,
         stamp=FileStamp(size, modified_ns, changed_ns, inode & _ALL),
@@ -378,7 +370,7 @@ def _file_entry(row: _Row) -> FileEntry:
         digest=digest,
         settings_hash=settings_hash,
         is_named=bool(is_named),
-        documents=tuple(FileDocument(*each) for each in json.loads(documents)),
+        documents=tuple(documents.FileDocument(*each) for each in json.loads(made)),
     )
 
 

@@ -11,25 +11,8 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
-from rag_context.domain.documents import (
-    CHAT,
-    TEXT_FIELDS,
-    Chunk,
-    Cursor,
-    Document,
-    Listing,
-    Metadata,
-    Origin,
-    Retrievals,
-    Span,
-    Stored,
-    Tenant,
-    microseconds,
-    moment,
-    origins_of,
-    packed_times,
-    unpacked_times,
-)
+from rag_context.domain import documents
+from rag_context.domain.documents import CHAT, TEXT_FIELDS, Chunk, Document, Origin, Retrievals, Stored, Tenant, moment
 from rag_context.domain.provenance import earlier_origin, origins
 from rag_context.domain.reports import DAY_US, DocumentGroup, FieldCounts, Period, Periods
 from rag_context.domain.search import Filter, Passage
@@ -201,9 +184,9 @@ async def _read_matching(tables: DocumentTables, where: Filter, limit: int) -> l
     return [id_ for (id_,) in await tables.fetch(statement, *parameters.values)]
 
 
-async def _read_similar(tables: DocumentTables, documents: Sequence[Document]) -> list[list[str]]:
+async def _read_similar(tables: DocumentTables, given: Sequence[Document]) -> list[list[str]]:
     found: list[list[str]] = []
-    for document in documents:
+    for document in given:
         bits = document.similarity_hash
         values = (*document.tenant.names, signed(bits), document.id)
         rows = await tables.fetch(_SIMILAR, *values) if bits else ()
@@ -212,20 +195,20 @@ async def _read_similar(tables: DocumentTables, documents: Sequence[Document]) -
 
 
 async def _read_listing(
-    tables: DocumentTables, where: Filter, *, limit: int, after: Cursor | None = None
-) -> list[Listing]:
+    tables: DocumentTables, where: Filter, *, limit: int, after: documents.Cursor | None = None
+) -> list[documents.Listing]:
     parameters = Parameters(limit)
     clauses = tables.condition(where, parameters)
     if after is not None:
-        at, id_ = parameters.add(microseconds(after.timestamp)), parameters.add(after.id)
+        at, id_ = parameters.add(documents.microseconds(after.timestamp)), parameters.add(after.id)
         clauses += f" AND d.timestamp <= {at} AND (d.timestamp < {at} OR d.id > {id_})"
     statement = f"""SELECT d.id, {{time}}, d.status, d.origin, {DESCRIBED} FROM {{schema}}documents AS d WHERE {clauses}
                     ORDER BY d.timestamp DESC, d.id LIMIT $1"""  # noqa: S608
-    listings: list[Listing] = []
+    listings: list[documents.Listing] = []
     for id_, occurred_at, status, origin, *described in await tables.fetch(statement, *parameters.values):
         with _readable(id_, tables.component):
             kind = {"indexed": status == INDEXED, "origin": Origin.stored(origin)}
-            listings.append(Listing(id=id_, occurred_at=moment(occurred_at), **kind, **_described(described)))
+            listings.append(documents.Listing(id=id_, occurred_at=moment(occurred_at), **kind, **_described(described)))
     return listings
 
 
@@ -245,7 +228,7 @@ async def _read_origins(tables: DocumentTables, where: Filter) -> dict[Origin, i
     statement = f"""SELECT coalesce(c.origin, d.origin), count(*)
                     FROM {{schema}}documents AS d {{join}} {{schema}}chunks AS c ON c.document = d.{{document}}
                     WHERE {tables.condition(where, parameters)} GROUP BY 1"""  # noqa: S608
-    return origins_of(await tables.fetch(statement, *parameters.values))
+    return documents.origins_of(await tables.fetch(statement, *parameters.values))
 
 
 async def _read_field_counts(tables: DocumentTables, where: Filter, most: int) -> FieldCounts:
@@ -310,9 +293,9 @@ def document_row(document: Document, tenant: int, status: str) -> dict[str, Any]
         "source": document.source,
         "title": document.title,
         "content_hash": document.content_hash,
-        "timestamp": microseconds(document.timestamp),
-        "occurred_at": microseconds(document.occurred_at),
-        "message_times": packed_times(document.message_times),
+        "timestamp": documents.microseconds(document.timestamp),
+        "occurred_at": documents.microseconds(document.occurred_at),
+        "message_times": documents.packed_times(document.message_times),
         **{name: getattr(metadata, name) for name in TEXT_FIELDS},
         "tags": list(metadata.tags),
         "extra": dict(metadata.extra),
@@ -346,7 +329,7 @@ def document_from(row: Row, component: str) -> Document:
             occurred_at=moment(occurred_at),
             thread=thread,
             similarity_hash=unsigned(similarity),
-            message_times=unpacked_times(message_times),
+            message_times=documents.unpacked_times(message_times),
             origin=Origin.stored(origin),
             **_described(row[_DOCUMENT_WIDTH:]),
         )
@@ -377,7 +360,7 @@ def chunk_from(row: Row) -> Chunk:
         document,
         int(position),
         text,
-        Span(int(start), int(end), int(start_line), int(end_line), heading),
+        documents.Span(int(start), int(end), int(start_line), int(end_line), heading),
         context,
         occurred_at=moment(at),
         speaker=speaker,
@@ -389,7 +372,7 @@ def chunk_from(row: Row) -> Chunk:
 def _described(row: Row) -> dict[str, Any]:
     kind, session, source, title, at, *texts, tags, extra = row
     others = {} if extra == "{}" else dict(json.loads(extra))  # as of most documents
-    metadata = Metadata(tags=_tags(tags), extra=others, **dict(zip(TEXT_FIELDS, texts, strict=True)))
+    metadata = documents.Metadata(tags=_tags(tags), extra=others, **dict(zip(TEXT_FIELDS, texts, strict=True)))
     named = {"content_type": kind, "session_id": session, "source": source, "title": title}
     return {**named, "timestamp": moment(at), "metadata": metadata}
 

@@ -15,17 +15,11 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
+from rag_context.collections import provider_connections
 from rag_context.collections.collection_service import AllowedAddresses, CollectionService
 from rag_context.collections.collections import Collections
 from rag_context.collections.labels import BUILT
-from rag_context.collections.provider_connections import (
-    DEFAULT,
-    PROBE_S,
-    Connections,
-    Opener,
-    ProviderConnection,
-    TextEmbedder,
-)
+from rag_context.collections.provider_connections import DEFAULT, Connections, Opener, ProviderConnection, TextEmbedder
 from rag_context.collections.registry import ProviderKind, ProviderRegistry, Registered
 from rag_context.domain.reports import counted
 from rag_context.embedders.model_vectors import CachedEmbedder
@@ -370,4 +364,6 @@ def _configuration(id_: str, connection: ConnectionSettings, registered: Registe
 async def _embedder(id_: str, settings: Settings, options: EmbedderSettings, stack: AsyncExitStack) -> TextEmbedder:
     adapted = settings.model_copy(update={"embedder": options})
     embedder = CachedEmbedder(await stack.enter_async_context(open_embedder(adapted)))
-    return TextEmbedder(embedder, Dependency(f"embedder of connection {id_}", embedder.ping, probe_s=PROBE_S))
+    return TextEmbedder(
+        embedder, Dependency(f"embedder of connection {id_}", embedder.ping, probe_s=provider_connections.PROBE_S)
+    )

@@ -21,15 +21,9 @@ from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendRejectedError
 from rag_context.ports.provider import Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.stores import engines
-from rag_context.stores.chroma import chroma_api
+from rag_context.stores.chroma import chroma_api, collections_storage
 from rag_context.stores.chroma.chroma_api import COMPONENT, NAME, ChromaApi, CollectionInfo, Fields
-from rag_context.stores.chroma.collections_storage import (
-    ChromaCollectionStorage,
-    ForeignShape,
-    OurShape,
-    rows_of,
-    size_of,
-)
+from rag_context.stores.chroma.collections_storage import ChromaCollectionStorage, ForeignShape, rows_of, size_of
 from rag_context.stores.chroma.server import TIMEOUT_S, open_api
 from rag_context.stores.engines import collection_from, engine_name, recorded, unknown_collection
 from rag_context.stores.tokens import CAPABILITIES
@@ -359,7 +353,7 @@ class ChromaCollections:
         """Do `work` with the documents of a collection; `empty` if it has none."""
 
         async def read(record: ChromaCollectionRecord) -> T:
-            shape = ForeignShape() if record.collection.foreign else OurShape()
+            shape = ForeignShape() if record.collection.foreign else collections_storage.OurShape()
             return empty if record.rows is None else await work(ChromaCollectionStorage(self._api, record.rows, shape))
 
         return await self._do(name, read, self._registry.require_any)

@@ -17,20 +17,8 @@ from chromadb.errors import ChromaError, InternalError, NotFoundError
 
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendRejectedError, BackendUnavailableError
-from rag_context.stores.chroma.chroma_api import (
-    COMPONENT,
-    HNSW,
-    LOST_ROW,
-    CollectionGoneError,
-    CollectionInfo,
-    Fields,
-    NameExistsError,
-    Part,
-    Rows,
-    RowsMovedError,
-    Where,
-    rows_from,
-)
+from rag_context.stores.chroma import chroma_api
+from rag_context.stores.chroma.chroma_api import COMPONENT, CollectionGoneError, CollectionInfo, Fields, Rows, rows_from
 
 THREADS = 4
 
@@ -71,7 +59,7 @@ class ChromaFolder:
     async def create(self, name: str, fields: Fields) -> CollectionInfo | None:
         try:
             return await self._run(lambda: self._made(name, fields, get_or_create=False))
-        except NameExistsError:
+        except chroma_api.NameExistsError:
             return None
 
     async def describe(self, collection: str, fields: Fields) -> None:
@@ -103,10 +91,10 @@ class ChromaFolder:
     async def get(
         self,
         collection: str,
-        include: Sequence[Part] = (),
+        include: Sequence[chroma_api.Part] = (),
         *,
         ids: Sequence[str] | None = None,
-        where: Where | None = None,
+        where: chroma_api.Where | None = None,
         limit: int | None = None,
     ) -> Rows:
         found = await self._run(
@@ -120,7 +108,7 @@ class ChromaFolder:
         fields = cast("Any", found["metadatas"])
         return rows_from(self.label, found["ids"], fields, found["documents"], found["embeddings"])
 
-    async def nearest(self, collection: str, vector: Vector, limit: int, where: Where | None) -> Rows:
+    async def nearest(self, collection: str, vector: Vector, limit: int, where: chroma_api.Where | None) -> Rows:
         found = await self._run(
             lambda: self._collection(collection).query(
                 query_embeddings=cast("Any", [vector]),
@@ -133,7 +121,7 @@ class ChromaFolder:
         return rows_from(self.label, found["ids"][0], metadatas[0], None, embeddings[0])
 
     def _made(self, name: str, fields: Fields | None, *, get_or_create: bool) -> CollectionInfo:
-        configuration = cast("Any", {"hnsw": dict(HNSW)})
+        configuration = cast("Any", {"hnsw": dict(chroma_api.HNSW)})
         metadata = None if fields is None else dict(fields)
         made = self._chroma().create_collection(
             name, configuration=configuration, metadata=metadata, embedding_function=None, get_or_create=get_or_create
@@ -173,9 +161,11 @@ class ChromaFolder:
             raise CollectionGoneError(COMPONENT, f"{self.label} has no such collection") from error
         except (InternalError, OSError) as error:
             if _NAME_EXISTS in str(error):
-                raise NameExistsError(COMPONENT, f"{self.label} has a collection of this name") from error
-            if LOST_ROW in str(error):
-                raise RowsMovedError(COMPONENT, f"{self.label}: rows went away while they were read") from error
+                raise chroma_api.NameExistsError(COMPONENT, f"{self.label} has a collection of this name") from error
+            if chroma_api.LOST_ROW in str(error):
+                raise chroma_api.RowsMovedError(
+                    COMPONENT, f"{self.label}: rows went away while they were read"
+                ) from error
             raise BackendUnavailableError(COMPONENT, f"{self.label} cannot be used ({type(error).__name__})") from error
         except (ChromaError, ValueError, TypeError) as error:
             raise BackendRejectedError(

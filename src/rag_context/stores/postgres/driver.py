@@ -13,14 +13,9 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import numpy as np
 
+from rag_context import errors
 from rag_context.domain.vectors import Vector
-from rag_context.errors import (
-    BackendDataError,
-    BackendError,
-    BackendRejectedError,
-    BackendTimeoutError,
-    BackendUnavailableError,
-)
+from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, BackendUnavailableError
 
 CONNECT_S = 5.0
 """Longest wait for a new connection; a search gives up earlier, at its own deadline."""
@@ -265,7 +260,7 @@ def backend_error(error: Exception, address: str) -> BackendError:
     """Our error for `error`; raise it `from error`."""
     match error:
         case TimeoutError():
-            return BackendTimeoutError(COMPONENT, f"PostgreSQL at {address} did not answer in time.")
+            return errors.BackendTimeoutError(COMPONENT, f"PostgreSQL at {address} did not answer in time.")
         # Raised by the driver itself: a value that it cannot encode, of which the server knows nothing.
         case asyncpg.DataError() if not _is_servers(error):
             return BackendRejectedError(COMPONENT, "PostgreSQL cannot store this text or number.")

@@ -12,15 +12,9 @@ from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.ports.provider import Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.stores.engines import check_distinct, few_at_once, timed_health, unknown_collection
+from rag_context.stores.qdrant import stored_collections
 from rag_context.stores.qdrant.qdrant_api import QdrantConnection, QdrantOptions, connected
-from rag_context.stores.qdrant.stored_collections import (
-    REGISTRY,
-    CollectionRecord,
-    CollectionRegistry,
-    CollectionStorage,
-    ForeignCollection,
-    points_of,
-)
+from rag_context.stores.qdrant.stored_collections import CollectionRecord, CollectionStorage, ForeignCollection
 from rag_context.stores.tokens import CAPABILITIES
 
 PREFIX = "rag-context"
@@ -31,7 +25,7 @@ async def open_qdrant_collections(
     url: str, *, prefix: str = PREFIX, hidden: Sequence[str] = (), **options: Unpack[QdrantOptions]
 ) -> AsyncIterator["QdrantCollections"]:
     """The collections on a Qdrant server, which need not be available yet. Raises: ConfigurationError."""
-    async with connected(url, f"{prefix}{REGISTRY}", **options) as connection:
+    async with connected(url, f"{prefix}{stored_collections.REGISTRY}", **options) as connection:
         yield QdrantCollections(connection, prefix, hidden)
 
 
@@ -43,7 +37,7 @@ class QdrantCollections:
     def __init__(self, connection: QdrantConnection, prefix: str, hidden: Sequence[str] = ()) -> None:
         self._connection = connection
         self._hidden = tuple(hidden)
-        self._registry = CollectionRegistry(connection, prefix)
+        self._registry = stored_collections.CollectionRegistry(connection, prefix)
         self._creating = asyncio.Lock()
 
     async def collections(self) -> list[Collection]:
@@ -92,7 +86,7 @@ class QdrantCollections:
         storage = await self._storage(name)
         if entries:
             dimension = vectors.shape[1]
-            points = await asyncio.to_thread(points_of, entries, vectors)
+            points = await asyncio.to_thread(stored_collections.points_of, entries, vectors)
             await storage.bind(dimension)
             await storage.upsert(points, dimension)
 

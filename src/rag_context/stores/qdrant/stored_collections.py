@@ -26,22 +26,10 @@ from rag_context.domain.vectors import Matrix, Vector
 from rag_context.domain.where import matches, value_at
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Collection, Entry, EntryHit
-from rag_context.stores import engines
+from rag_context.stores import engines, tokens
 from rag_context.stores.qdrant.qdrant_api import ORDERING, QdrantConnection, nearest, vector_of
 from rag_context.stores.qdrant.qdrant_errors import COMPONENT, NoCollectionError, NoPointError
-from rag_context.stores.tokens import (
-    And,
-    AnyOf,
-    Condition,
-    NoneOf,
-    Or,
-    Range,
-    distinct,
-    narrow,
-    numbers_of,
-    present,
-    tokens_of,
-)
+from rag_context.stores.tokens import And, AnyOf, Condition, NoneOf, Or, Range, distinct, narrow, numbers_of, present
 
 _STORAGE = "home"
 _METADATA = "metadata"
@@ -198,7 +186,7 @@ def points_of(entries: Sequence[Entry], vectors: Matrix) -> list[models.PointStr
             ID: entry.id,
             TEXT: entry.text,
             METADATA: json.dumps(entry.metadata, ensure_ascii=False),
-            TOKENS: tokens_of(entry.metadata),
+            TOKENS: tokens.tokens_of(entry.metadata),
             **({NUMBERS: numbers} if numbers else {}),
         }
         points.append(models.PointStruct(id=point_id(entry.id), vector=vector.tolist(), payload=payload))
@@ -249,11 +237,11 @@ def filter_of(condition: Condition | None) -> models.Filter | None:
 
 def _condition(condition: Condition) -> models.Condition:
     match condition:
-        case AnyOf(tokens):
-            return models.FieldCondition(key=TOKENS, match=models.MatchAny(any=list(tokens)))
-        case NoneOf(tokens):
+        case AnyOf(wanted):
+            return models.FieldCondition(key=TOKENS, match=models.MatchAny(any=list(wanted)))
+        case NoneOf(unwanted):
             # Not `except`: that lets through a point only if it has some other token.
-            excluded = models.FieldCondition(key=TOKENS, match=models.MatchAny(any=list(tokens)))
+            excluded = models.FieldCondition(key=TOKENS, match=models.MatchAny(any=list(unwanted)))
             return models.Filter(must_not=[excluded])
         case Range(path, bound, value):
             # Nested, so that path and value are those of one number, not of any two.

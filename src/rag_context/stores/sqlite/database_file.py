@@ -13,13 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from rag_context.errors import (
-    BackendDataError,
-    BackendError,
-    BackendUnavailableError,
-    ConfigurationError,
-    LostIndexError,
-)
+from rag_context import errors
+from rag_context.errors import BackendDataError, BackendUnavailableError, ConfigurationError, LostIndexError
 from rag_context.stores.sqlite.faults import COMPONENT, Damage, is_access_fault, is_damage
 from rag_context.stores.sqlite.mark import IndexMark
 from rag_context.stores.sqlite.migration import bring_up_to_date
@@ -191,7 +186,7 @@ class DatabaseFile:
 
     def saw(self, error: Exception) -> None:
         """Stop writes if `error` shows that this file is damaged, and is not merely another one by now."""
-        cause = error.__cause__ if isinstance(error, BackendError) else error
+        cause = error.__cause__ if isinstance(error, errors.BackendError) else error
         if not is_damage(cause) or self._frozen is not None or not self._prepared:
             return
         if not self.has_lost_log() and self._identity == _identity(self.path):
