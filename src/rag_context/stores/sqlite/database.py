@@ -67,6 +67,8 @@ class Database:
         for thread in self._threads:
             thread.start()
         self._writer = Writer(self.file, self._publish, lock_timeout_s, erase_after_s)
+        self.write, self.write_all = self._writer.submit, self._writer.submit_all
+        self.try_write = self._writer.try_write
         self._watcher: Watcher | None = None
         self._page_check: PageCheck | None = None
 
@@ -97,18 +99,6 @@ class Database:
         except asyncio.CancelledError:
             call.give_up()
             raise
-
-    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` in the writing thread; what it changed is on disk when this returns. It may run twice."""
-        return await self._writer.submit(work)
-
-    async def write_all(self, works: Sequence[Callable[[sqlite3.Connection], T]]) -> list[T | Exception]:
-        """As `write` for many in one transaction: what each returned or raised."""
-        return await self._writer.submit_all(works)
-
-    async def try_write(self) -> None:
-        """Write something that changes nothing of the index. Raises: BackendError (why a write would fail)."""
-        await self._writer.try_write()
 
     async def round(self) -> None:
         if self._watcher is not None:

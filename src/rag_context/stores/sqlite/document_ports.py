@@ -70,13 +70,11 @@ class SqliteDocuments(SqlDocuments):
         self._database = database
         self._memory = memory
         self._computing = Computing()
+        self.refresh_version, self.try_write = database.refresh_version, database.try_write
 
     @property
     def version(self) -> int:
         return self._database.version
-
-    async def refresh_version(self) -> None:
-        await self._database.refresh_version()
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
         return await self._memory.read(lambda at: at.index.neighbours(chunk_ids), needs_vectors=False)
@@ -101,10 +99,6 @@ class SqliteDocuments(SqlDocuments):
         await self._database.round()
         counts = await self.counts()
         return f"{counted(counts.documents, 'document')} in {counted(counts.chunks, 'chunk')}, {counts.pending} pending"
-
-    async def try_write(self) -> None:
-        """Write something that changes nothing of the index. Raises: BackendError (why a write would fail)."""
-        await self._database.try_write()
 
     async def write(self, version: Version) -> bool:
         (result,) = await self.write_all([version])
