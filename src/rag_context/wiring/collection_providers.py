@@ -19,7 +19,7 @@ from rag_context.collections import provider_connections
 from rag_context.collections.collection_service import AllowedAddresses, CollectionService
 from rag_context.collections.collections import Collections
 from rag_context.collections.labels import BUILT
-from rag_context.collections.provider_connections import DEFAULT, Connections, Opener, ProviderConnection, TextEmbedder
+from rag_context.collections.provider_connections import DEFAULT, Connections, ProviderConnection, TextEmbedder
 from rag_context.collections.registry import ProviderKind, ProviderRegistry, Registered
 from rag_context.domain.reports import counted
 from rag_context.embedders.model_vectors import CachedEmbedder
@@ -28,19 +28,9 @@ from rag_context.ingest.redaction import Redactor
 from rag_context.ports.provider import Capabilities, Provider
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.dependency import Dependency
-from rag_context.settings import ConnectionSettings, EmbedderSettings, Settings
+from rag_context.settings import ConnectionSettings, EmbedderSettings, Settings, values
 from rag_context.settings.installation import install_command
-from rag_context.settings.values import (
-    Consistency,
-    Expected,
-    HttpUrl,
-    PostgresUrl,
-    Secret,
-    Section,
-    UserPath,
-    hosts_of,
-    setting,
-)
+from rag_context.settings.values import Consistency, Expected, HttpUrl, PostgresUrl, Secret, Section, hosts_of, setting
 from rag_context.stores.sqlite.embedded import FILE_NAME, stored_names
 from rag_context.stores.tokens import CAPABILITIES
 from rag_context.wiring.model_adapters import open_embedder
@@ -104,7 +94,7 @@ class ChromaConfiguration(Section):
     url: Address | None = setting(
         None, "Chroma's address; http://localhost:8000 if no folder is named either.", repr=False
     )
-    folder: UserPath | None = setting(None, "Folder of a Chroma inside this process, in place of a server.")
+    folder: values.UserPath | None = setting(None, "Folder of a Chroma inside this process, in place of a server.")
     prefix: Prefix = setting("rag-context", "What the names of our collections begin with in Chroma.")
     timeout_s: float = setting(30.0, "How long a server may be silent.", gt=0, le=3600)
 
@@ -301,14 +291,16 @@ async def open_connections(
     tables, notes = await asyncio.to_thread(_with_local, settings)
     # Before anything is opened, so that a connection that can never work is reported at the start.
     registry = registry or provider_registry(settings)
-    openers = {id_: _opener(id_, connection, registry) for id_, connection in tables.items()}
+    configured = {id_: _configured(id_, connection, registry) for id_, connection in tables.items()}
     async with AsyncExitStack() as stack:
         made = []
         for id_, connection in tables.items():
             embedder = default_embedder
             if connection.embedder is not None:
                 embedder = await _embedder(id_, settings, connection.embedder, stack)
-            made.append(ProviderConnection(id_, connection.provider, openers[id_], embedder, note=notes.get(id_)))
+            registered, configuration = configured[id_]
+            opener = partial(registered.open, configuration)
+            made.append(ProviderConnection(id_, connection.provider, opener, embedder, note=notes.get(id_)))
         yield await stack.enter_async_context(aclosing(Connections(made)))
 
 
@@ -331,16 +323,12 @@ async def open_collection_service(
 
 def _addresses(settings: Settings, registry: ProviderRegistry) -> Iterator[str]:
     for id_, connection in _tables(settings).items():
-        registered = _known(id_, connection, registry)
-        yield from registered.addresses(_configuration(id_, connection, registered))
+        registered, configuration = _configured(id_, connection, registry)
+        yield from registered.addresses(configuration)
 
 
-def _opener(id_: str, connection: ConnectionSettings, registry: ProviderRegistry) -> Opener:
-    registered = _known(id_, connection, registry)
-    return partial(registered.open, _configuration(id_, connection, registered))
-
-
-def _known(id_: str, connection: ConnectionSettings, registry: ProviderRegistry) -> Registered:
+def _configured(id_: str, connection: ConnectionSettings, registry: ProviderRegistry) -> tuple[Registered, BaseModel]:
+    """The provider of a connection, and its configuration. Raises: ConfigurationError (it can never work)."""
     registered = registry.get(connection.provider)
     if registered is None:
         known = ", ".join(dict.fromkeys(one.name for one in registry))
@@ -351,12 +339,8 @@ def _known(id_: str, connection: ConnectionSettings, registry: ProviderRegistry)
         raise ConfigurationError(
             f"connections.{id_}: provider {connection.provider!r} is not available: {registered.reason}"
         )
-    return registered
-
-
-def _configuration(id_: str, connection: ConnectionSettings, registered: Registered) -> BaseModel:
     try:
-        return registered.validated(connection.configuration)
+        return registered, registered.validated(connection.configuration)
     except InvalidInputError as error:
         raise ConfigurationError(f"connections.{id_}: {error}") from error
 
