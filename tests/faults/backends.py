@@ -69,7 +69,11 @@ class Backends:
 def backends(folder: Path) -> Iterator[Backends]:
     """The four servers, running; killed at the end. What they keep on disk is below `folder`."""
     with ExitStack() as stack:
-        stores = {Role.EMBEDDER: _embedder(folder), Role.VECTORS: _vectors(folder), Role.DOCUMENTS: _documents(folder)}
+        stores = {
+            Role.EMBEDDER: _embedder(folder),
+            Role.VECTORS: vectors_process(folder),
+            Role.DOCUMENTS: _documents(folder),
+        }
         for server in stores.values():
             stack.callback(server.kill)
         with ThreadPoolExecutor() as starting:
@@ -89,7 +93,7 @@ def _embedder(folder: Path) -> ServerProcess:
     return ServerProcess(command, port, folder / "embedder.log", lambda: _is_ok(port, "/v1/models"), environment())
 
 
-def _vectors(folder: Path) -> ServerProcess:
+def vectors_process(folder: Path) -> ServerProcess:
     port = free_port()
     command = [sys.executable, "-m", "tests.faults.qdrant", "--port", str(port), "--data", str(folder / "qdrant")]
     return ServerProcess(command, port, folder / "qdrant.log", lambda: _is_ok(port, "/readyz"))
