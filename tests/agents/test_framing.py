@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rag_context.agents.framing import MAX_CHARS, framed, neutral
+from rag_context.agents.digests import MAX_CHARS, framed, neutral
 from rag_context.agents.gate import Scores, Shown
 from rag_context.agents.units import Kind
 from rag_context.domain.documents import Origin

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.files.kinds import kind_of
+from rag_context.files.generated import kind_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "corpus"
 

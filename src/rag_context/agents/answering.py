@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from rag_context.agents.framing import framed
+from rag_context.agents.digests import framed
 from rag_context.agents.gate import Gate, Moment, Scores, Shown, Verdict, Withheld
 from rag_context.agents.hook import FORGETFUL, PLAIN, cwd_of, is_subagent
 from rag_context.agents.sessions import Sessions, SessionState

@@ -19,8 +19,7 @@ from rag_context.domain.provenance import stated_time
 from rag_context.files.descriptors import NotRegularError, open_file
 from rag_context.files.formats.converter import SNIFFED_BYTES, Converter, format_of
 from rag_context.files.formats.exchange import MAX_FILE_BYTES, ConversionError, Extracted, Format, MissingLibraryError
-from rag_context.files.generated import Generated
-from rag_context.files.kinds import kind_of
+from rag_context.files.generated import Generated, kind_of
 
 FILES_SESSION = "files"
 """Session of documents read from files, unless another is named."""

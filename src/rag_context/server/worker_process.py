@@ -21,9 +21,8 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rag_context.server.guarded_protocol import protocol_with
 from rag_context.server.options import ServerOptions
-from rag_context.server.running import Server, server_config
+from rag_context.server.running import Server, protocol_with, server_config
 
 _LENGTH = struct.Struct("!Q")
 _CONNECTION = b"c"
