@@ -5,10 +5,12 @@ indexes 50 documents, runs 50 queries, and expects the right document in the fir
 """
 
 import asyncio
+import json
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from uuid import uuid4
 
 from rag_context.api.maintenance import HealthResponse
@@ -93,13 +95,6 @@ async def _index(scratch: Scratch) -> dict[str, str]:
     return ids
 
 
-SAMPLES = (
-    "mongodb connection retry logic",
-    "jackpot threshold configuration FireKirin",
-    "selenium automation pattern",
-    "architecture decision template",
-    "casino game strategy OrionStars",
-)
 NORM = (0.9, 1.1)
 EMBEDDING_TARGET_MS = 100.0
 P99_TARGET_MS = 500.0
@@ -120,29 +115,10 @@ class ProbeDocument:
     keyword: str
 
 
-PROBES = (
-    ProbeDocument(
-        "MongoDB connections should implement retry logic with exponential backoff. The maximum number of retries "
-        "should be set to 5, with an initial delay of 100ms doubling each time.",
-        {"category": "architecture"},
-        "mongodb retry logic implementation",
-        "exponential backoff",
-    ),
-    ProbeDocument(
-        "FireKirin jackpot threshold configuration: The Grand jackpot triggers at $500, the Major at $250, the Minor "
-        "at $50, and the Mini at $10. These values are configured in the CRED3N7IAL collection.",
-        {"category": "casino", "game": "FireKirin"},
-        "FireKirin jackpot Grand threshold amount",
-        "$500",
-    ),
-    ProbeDocument(
-        "Selenium WebDriver timeout configuration should be set to 30 seconds for page loads, 10 seconds for element "
-        "waits, and 5 seconds for JavaScript execution. Use explicit waits over implicit waits.",
-        {"category": "architecture"},
-        "selenium timeout duration configuration",
-        "30 seconds",
-    ),
-)
+_DATA = json.loads(Path(__file__).with_name("probes.json").read_text("utf-8"))
+SAMPLES: Sequence[str] = _DATA["samples"]
+"""Texts whose vectors are examined."""
+PROBES = tuple(ProbeDocument(**row) for row in _DATA["probes"])
 
 
 @dataclass(frozen=True, slots=True)

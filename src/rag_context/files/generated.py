@@ -1,9 +1,9 @@
 """Recognises what a file is: generated (lock files, vendored and minified code, generated code, tables of data), or a
 conversation, a decision or documentation.
 
-In an index generated files crowd out what people wrote: of a Python repository, a lock file and a tokenizer's table can be more
-chunks than all of its code. They are recognised by name, by what generators write at the top, and by shape. The names
-follow GitHub's Linguist (`generated.rb`, `vendor.yml`).
+In an index generated files crowd out what people wrote: of a Python repository, a lock file and a tokenizer's table can
+be more chunks than all of its code. They are recognised by name, by what generators write at the top, and by shape. The
+names follow GitHub's Linguist (`generated.rb`, `vendor.yml`).
 """
 
 import re

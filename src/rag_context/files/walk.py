@@ -311,32 +311,14 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-_SYSTEM = "etc, private/etc, proc, sys, dev, run/secrets, var/run/secrets"
-_FOLDERS = (
-    ".ssh, .gnupg, .aws, .azure, .kube, .oci, .terraform.d, .password-store, .local/share/keyrings, "
-    ".local/share/kwalletd, library/keychains, .config/gcloud, .config/gh, .config/hub, .config/rclone, .config/op, "
-    ".mozilla, .thunderbird, .config/google-chrome, .config/chromium, .config/bravesoftware, .config/microsoft-edge, "
-    ".config/vivaldi, .config/opera, snap/firefox, snap/chromium, application support/google/chrome, "
-    "application support/chromium, application support/firefox, application support/bravesoftware, "
-    "application support/microsoft edge, library/safari, library/cookies, appdata/local/google/chrome, "
-    "appdata/local/microsoft/edge, appdata/local/bravesoftware, appdata/roaming/mozilla, appdata/roaming/gcloud, "
-    "appdata/roaming/microsoft/credentials, appdata/roaming/microsoft/protect"
-)
-_FILES = (
-    ".docker/config.json, .netrc, _netrc, .pgpass, pgpass.conf, .my.cnf, .mylogin.cnf, .git-credentials, .npmrc, "
-    ".pypirc, .vault-token, "
-    ".boto, .s3cfg, .htpasswd, .cargo/credentials, .cargo/credentials.toml, .gem/credentials, .bash_history, "
-    ".zsh_history, .sh_history, .ash_history, .ksh_history, .histfile, fish_history, .python_history, .irb_history, "
-    ".node_repl_history, .psql_history, .mysql_history, .sqlite_history, .rediscli_history, .dbshell, .lesshst, "
-    ".viminfo, consolehost_history.txt"
-)
+def _secret_places() -> re.Pattern[str]:
+    """Those of `secret_places.txt`: folders of the system, folders below any other, and files."""
+    blocks = Path(__file__).with_name("secret_places.txt").read_text("utf-8").split("\n\n")
+    system, folders, files = ("|".join(map(re.escape, " ".join(block.split()).split(", "))) for block in blocks)
+    return re.compile(rf"^/(?:{system})(?:/|$)|/(?:{folders})(?:/|$)|/(?:{files})$")
 
 
-def _any(paths: str) -> str:
-    return "|".join(map(re.escape, paths.split(", ")))
-
-
-_SECRET = re.compile(rf"^/(?:{_any(_SYSTEM)})(?:/|$)|/(?:{_any(_FOLDERS)})(?:/|$)|/(?:{_any(_FILES)})$")
+_SECRET = _secret_places()
 
 SECRET_PLACE = "one of the usual places of secrets, such as ~/.ssh, .netrc, shell histories and /etc"  # noqa: S105
 

@@ -1,6 +1,4 @@
-"""Running the application: its socket, the file by which commands find it, and uvicorn over it, whose HTTP protocol gets
-limits on the head of a request, on slow senders and on connections.
-"""
+"""Running the application: its socket, the file by which commands find it, and uvicorn, whose protocol gets limits."""
 
 import asyncio
 import errno
