@@ -151,11 +151,9 @@ class AsyncClient:
             for receipt in batch.receipts():
                 yield receipt
 
-    async def get(
-        self, document_id: str, *, request_id: str | None = None, **tenant: Unpack[parameters.TenantOptions]
-    ) -> stored_documents.GetResponse:
+    async def get(self, document_id: str, **call: Unpack[parameters.TenantCall]) -> stored_documents.GetResponse:
         """All of one document. Raises: NotFoundError."""
-        return await self._run(memory.GET, {"document_id": document_id, **tenant}, request_id)
+        return await self._run(memory.GET, {"document_id": document_id, **call})
 
     async def list(
         self,
@@ -186,15 +184,10 @@ class AsyncClient:
                 return
 
     async def similar(
-        self,
-        document_id: str,
-        *,
-        limit: int = 5,
-        request_id: str | None = None,
-        **tenant: Unpack[parameters.TenantOptions],
+        self, document_id: str, *, limit: int = 5, **call: Unpack[parameters.TenantCall]
     ) -> stored_documents.SimilarResponse:
         """The documents most like one. Raises: NotFoundError."""
-        return await self._run(memory.SIMILAR, {"document_id": document_id, "limit": limit, **tenant}, request_id)
+        return await self._run(memory.SIMILAR, {"document_id": document_id, "limit": limit, **call})
 
     async def delete(
         self,
@@ -204,13 +197,11 @@ class AsyncClient:
         session_id: str | None = None,
         dry_run: bool = False,
         confirm: bool = False,
-        request_id: str | None = None,
-        **tenant: Unpack[parameters.TenantOptions],
+        **call: Unpack[parameters.TenantCall],
     ) -> stored_documents.DeleteResponse:
         """Remove the documents that exactly one of the first three names, or say which would; many need `confirm`."""
         named = {"document_id": document_id, "source": source, "session_id": session_id}
-        fields = {**named, "dry_run": dry_run, "confirm": confirm, **tenant}
-        return await self._run(memory.DELETE, fields, request_id)
+        return await self._run(memory.DELETE, {**named, "dry_run": dry_run, "confirm": confirm, **call})
 
     async def correct(
         self,
@@ -222,40 +213,26 @@ class AsyncClient:
         tags: Sequence[str] | None = None,
         pinned: bool | None = None,
         agent: str | None = None,
-        request_id: str | None = None,
-        **tenant: Unpack[parameters.TenantOptions],
+        **call: Unpack[parameters.TenantCall],
     ) -> changes.CorrectResponse:
         """Store the right version of the document that one of the first two names; the wrong one is hidden."""
         named = {"document_id": document_id, "source": source, "reason": reason, "agent": agent}
         kept = {"tags": None if tags is None else list(tags), "pinned": pinned}
-        return await self._run(memory.CORRECT, {"content": content, **named, **kept, **tenant}, request_id)
+        return await self._run(memory.CORRECT, {"content": content, **named, **kept, **call})
 
-    async def history(
-        self, document_id: str, *, request_id: str | None = None, **tenant: Unpack[parameters.TenantOptions]
-    ) -> changes.HistoryResponse:
+    async def history(self, document_id: str, **call: Unpack[parameters.TenantCall]) -> changes.HistoryResponse:
         """The versions that corrections have made of a document, oldest first."""
-        return await self._run(memory.HISTORY, {"document_id": document_id, **tenant}, request_id)
+        return await self._run(memory.HISTORY, {"document_id": document_id, **call})
 
     async def log(
-        self,
-        *,
-        limit: int = changes.DEFAULT_ENTRIES,
-        before: int | None = None,
-        request_id: str | None = None,
-        **tenant: Unpack[parameters.TenantOptions],
+        self, *, limit: int = changes.DEFAULT_ENTRIES, before: int | None = None, **call: Unpack[parameters.TenantCall]
     ) -> changes.LogResponse:
         """What was changed, newest first; the changes before one of them."""
-        return await self._run(memory.LOG, {"limit": limit, "before": before, **tenant}, request_id)
+        return await self._run(memory.LOG, {"limit": limit, "before": before, **call})
 
-    async def undo(
-        self,
-        id: int,  # noqa: A002
-        *,
-        request_id: str | None = None,
-        **tenant: Unpack[parameters.TenantOptions],
-    ) -> changes.UndoResponse:
+    async def undo(self, id: int, **call: Unpack[parameters.TenantCall]) -> changes.UndoResponse:  # noqa: A002
         """Undo a change of the log; the undoing can be undone too."""
-        return await self._run(memory.UNDO, {"id": id, **tenant}, request_id)
+        return await self._run(memory.UNDO, {"id": id, **call})
 
     async def forget(
         self,
@@ -308,9 +285,10 @@ class AsyncClient:
         return answer
 
     async def _run(
-        self, operation: Operation[Any, Response], fields: Mapping[str, object], request_id: str | None
+        self, operation: Operation[Any, Response], fields: Mapping[str, Any], request_id: str | None = None
     ) -> Response:
-        return await self._send(call_of(operation, fields), request_id)
+        stated = {name: value for name, value in fields.items() if name != "request_id"}
+        return await self._send(call_of(operation, stated), fields.get("request_id", request_id))
 
     async def _send(self, call: Call[Answer], request_id: str | None) -> Answer:
         used = request_id_of(request_id)

@@ -33,6 +33,12 @@ class TenantOptions(TypedDict, total=False):
     path_hash: str | None
 
 
+class TenantCall(TenantOptions, total=False):
+    """A call about a document of a tenant; `request_id` is its id in the server's logs."""
+
+    request_id: str | None
+
+
 class FilterOptions(TypedDict, total=False):
     """`domain.documents.FilterFields` as arguments of callers, for type checkers."""
 
