@@ -16,7 +16,6 @@ import typer
 from rag_context.api.toolsets import Toolset, Toolsets, toolsets_named
 from rag_context.cli.command_line import ExitCode, exit_code, report
 from rag_context.cli.console import Console
-from rag_context.cli.mcp_opening import LOAD_AFTER_S
 from rag_context.cli.options import ConfigOptions, option, with_options
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
@@ -71,7 +70,7 @@ def _run(
     if conversation is None:
         opening = Opening(toolsets, listed_words(loaded.settings), structured=structured)
         conversation = OpeningReader(claim_wire(), opening)
-        conversation.wait_until_needed(LOAD_AFTER_S)
+        conversation.wait_until_needed()
     if conversation.is_over:
         return ExitCode.OK
     log = loaded.settings.log

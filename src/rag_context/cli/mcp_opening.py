@@ -8,15 +8,11 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from rag_context.api.toolsets import Toolset, toolsets_named
 from rag_context.errors import InvalidInputError
 from rag_context.server.mcp.handshake import Opening, OpeningReader, claim_wire
 from rag_context.settings.config_file import may_add_words
-
-LOAD_AFTER_S: Final = 3.0
-"""When the rest is loaded, if the client has requested nothing that needs it by then."""
 
 
 def begin(arguments: Sequence[str]) -> OpeningReader | None:
@@ -32,7 +28,7 @@ def begin(arguments: Sequence[str]) -> OpeningReader | None:
     # Until the loop runs there is nothing to finish.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
     conversation = OpeningReader(claim_wire(), opening)
-    conversation.wait_until_needed(LOAD_AFTER_S)
+    conversation.wait_until_needed()
     return conversation
 
 

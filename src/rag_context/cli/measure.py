@@ -14,14 +14,12 @@ from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console
 from rag_context.cli.options import Options, argument, option, with_options
 from rag_context.errors import InvalidInputError
+from rag_context.evaluation import evidence_quality, quality, report
 from rag_context.evaluation.datasets import Dataset, EvidenceSet, load_set
-from rag_context.evaluation.evidence_quality import evaluate_evidence
-from rag_context.evaluation.quality import OnProgress, evaluate, open_measured
-from rag_context.evaluation.report import Outcomes, as_object, as_tables
 from rag_context.memory.service import Service
 from rag_context.settings import Settings
 
-Further: TypeAlias = Callable[[Service, Dataset | EvidenceSet, Path, OnProgress], Awaitable[None]]
+Further: TypeAlias = Callable[[Service, Dataset | EvidenceSet, Path, quality.OnProgress], Awaitable[None]]
 """Measures more of a set in its index, after searches of the memory; the folder holds the index."""
 
 
@@ -29,9 +27,9 @@ async def measured(
     settings: Settings,
     datasets: Sequence[Dataset | EvidenceSet],
     keep_index: Path | None,
-    show: OnProgress,
+    show: quality.OnProgress,
     further: Further | None = None,
-) -> Outcomes:
+) -> report.Outcomes:
     """Measure all sets, without touching the data directory of the settings.
 
     Indexes stay in `keep_index`, where existing ones are used; None: they are in a temporary folder.
@@ -42,7 +40,7 @@ async def measured(
         raise InvalidInputError("Nothing to measure: name a folder with a labelled set.")
     if len({dataset.name for dataset in datasets}) < len(datasets):
         raise InvalidInputError("Two of the datasets have the same name; each is named after its folder.")
-    found = Outcomes()
+    found = report.Outcomes()
     with ExitStack() as stack:
         folder = keep_index or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rag-context-eval-")))
         for dataset in datasets:
@@ -51,11 +49,11 @@ async def measured(
                 show(f"{doing} {name}", done, total)
 
             directory = folder / dataset.name
-            async with open_measured(settings, directory) as service:
+            async with quality.open_measured(settings, directory) as service:
                 if isinstance(dataset, EvidenceSet):
-                    found.with_evidence.append(await evaluate_evidence(service, dataset, show_one))
+                    found.with_evidence.append(await evidence_quality.evaluate_evidence(service, dataset, show_one))
                 else:
-                    found.judged.append(await evaluate(service, dataset, show_one))
+                    found.judged.append(await quality.evaluate(service, dataset, show_one))
                 if further is not None:
                     await further(service, dataset, directory, show_one)
     return found
@@ -80,15 +78,15 @@ def measure(options: EvalOptions) -> ExitCode:
     datasets = [load_set(path) for path in options.datasets or ()]
     found = run_to_end(_measured(settings, datasets, options, console))
     if options.as_json:
-        console.line(json.dumps(as_object(found)))
+        console.line(json.dumps(report.as_object(found)))
     else:
-        console.draw(as_tables(found))
+        console.draw(report.as_tables(found))
     return ExitCode.OK
 
 
 async def _measured(
     settings: Settings, datasets: list[Dataset | EvidenceSet], options: EvalOptions, console: Console
-) -> Outcomes:
+) -> report.Outcomes:
     tasks: dict[str, TaskID] = {}
     with console.progress(MofNCompleteColumn()) as progress:
 

@@ -8,10 +8,8 @@ from typing import Annotated
 import typer
 
 from rag_context.agents.workspace import workspace
-from rag_context.api.index import BULK_CONTENT_CHARS, BulkLine, BulkReceipt
+from rag_context.api import index, search, verbs
 from rag_context.api.operations import memory
-from rag_context.api.search import MAX_LIMIT, SearchRequest, SearchResponse
-from rag_context.api.verbs import Kind, kept, recalled, remembered
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import open_connection
 from rag_context.cli.memory_commands import print_readable
@@ -32,7 +30,7 @@ _OUTCOMES: Mapping[str, str] = {
 @with_options
 def remember(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What to keep, in your own words; - is stdin.")],
-    kind: Kind = option(
+    kind: verbs.Kind = option(
         "decision", "What it is. An instruction is shown with all answers that it may apply to.", "--type"
     ),
     tag: list[str] | None = option(None, "A tag; may be given several times.", metavar="TAG"),
@@ -45,7 +43,7 @@ def remember(
     It belongs to the project of the current folder, and is shown in no other, unless --everywhere is given.
     """
     loaded = options.load_available()
-    document = remembered(_stdin() if text == "-" else text, kind, tag or (), None if everywhere else _project())
+    document = verbs.remembered(_stdin() if text == "-" else text, kind, tag or (), None if everywhere else _project())
     receipt = run_to_end(_remember(loaded, document))
     options.show(receipt, lambda body, console: console.show(f"{_OUTCOMES[body.status]}: {body.document_id}"))
     return ExitCode.OK
@@ -71,23 +69,23 @@ def _project() -> str | None:
 
 def _stdin() -> str:
     try:
-        return sys.stdin.buffer.read(4 * BULK_CONTENT_CHARS).decode()
+        return sys.stdin.buffer.read(4 * index.BULK_CONTENT_CHARS).decode()
     except UnicodeDecodeError:
         raise InvalidInputError("stdin is not text in UTF-8, or is longer than a document can be.") from None
 
 
-async def _remember(loaded: Loaded, document: BulkLine) -> BulkReceipt:
-    receipts: list[BulkReceipt] = []
+async def _remember(loaded: Loaded, document: index.BulkLine) -> index.BulkReceipt:
+    receipts: list[index.BulkReceipt] = []
     async with open_connection(loaded) as connection:
         await connection.bulk([document], lambda _line, receipt: receipts.append(receipt))
-    return kept(receipts[0])
+    return verbs.kept(receipts[0])
 
 
-async def _recall(loaded: Loaded, request: SearchRequest, project: str | None) -> SearchResponse:
+async def _recall(loaded: Loaded, request: search.SearchRequest, project: str | None) -> search.SearchResponse:
     async with open_connection(loaded) as connection:
         if project is None:
             return await connection.run(memory.SEARCH, request)
-        everything = await connection.run(memory.SEARCH, request.model_copy(update={"limit": MAX_LIMIT}))
+        everything = await connection.run(memory.SEARCH, request.model_copy(update={"limit": search.MAX_LIMIT}))
         tags = [*(request.tags or ()), project]
         own = await connection.run(memory.SEARCH, request.model_copy(update={"tags": tags}))
-        return recalled(everything, own, project, request.limit)
+        return verbs.recalled(everything, own, project, request.limit)

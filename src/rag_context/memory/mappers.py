@@ -8,12 +8,7 @@ from typing import Any, Literal
 from rag_context.api import search, stored_documents, wire
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, MessageTimeFields
 from rag_context.api.maintenance import RecentSearch, StatsBucket, StatsResponse, TimeSpan
-from rag_context.domain import documents
-from rag_context.domain.journal import Link, Revision
-from rag_context.domain.own_words import shown
-from rag_context.domain.provenance import text_start
-from rag_context.domain.quoted_text import reads_like_instruction
-from rag_context.domain.reports import UNANSWERED, Period, Periods, SearchRecord, SearchSummary
+from rag_context.domain import documents, journal, own_words, provenance, quoted_text, reports
 from rag_context.domain.search import Filter, Passage
 from rag_context.errors import ConflictError, InvalidInputError
 from rag_context.ingest.redaction import Redactor
@@ -91,7 +86,7 @@ def document_input(request: IndexRequest) -> documents.DocumentInput:
 
 
 def submission(request: IndexRequest) -> Submission:
-    revision = Revision(
+    revision = journal.Revision(
         supersedes=tuple(request.supersedes or ()),
         reason=request.reason,
         expires_at=request.expires_at,
@@ -117,7 +112,7 @@ def search_response(
     latency_ms: float,
     explain: bool,
     breaker_open: bool,
-    superseded: Mapping[str, Link],
+    superseded: Mapping[str, journal.Link],
 ) -> search.SearchResponse:
     """The response to a search; `superseded`: what is known of documents whose place was taken, by id."""
     return search.SearchResponse(
@@ -144,7 +139,7 @@ def _standing(standing: queries.Standing) -> search.StandingInstruction:
     passage = standing.passage
     text = passage.chunk.text
     return search.StandingInstruction(
-        content=shown(text[text_start(text) :].lstrip("\r\n")),
+        content=own_words.shown(text[provenance.text_start(text) :].lstrip("\r\n")),
         score=round(standing.score, 4),
         source=passage.source,
         occurred_at=passage.occurred_at,
@@ -204,7 +199,7 @@ def _leg(leg: queries.RetrieverReport, *, cached: bool) -> search.LegReport:
     return search.LegReport(status=leg.status.value, latency_ms=round(leg.latency_ms, 3), detail=leg.detail)
 
 
-def _result(result: queries.Result, link: Link | None, *, explain: bool) -> search.SearchResult:
+def _result(result: queries.Result, link: journal.Link | None, *, explain: bool) -> search.SearchResult:
     passage = result.passage
     span, newer = passage.chunk.span, result.newer
     before, after = (each.chunk.text if each is not None else None for each in (result.before, result.after))
@@ -218,7 +213,8 @@ def _result(result: queries.Result, link: Link | None, *, explain: bool) -> sear
         end_line=span.end_line,
         context=search.Surroundings(before=before, after=after) if before or after else None,
         instruction_like=(
-            passage.chunk.origin is not documents.Origin.OWNER and reads_like_instruction(passage.chunk.text)
+            passage.chunk.origin is not documents.Origin.OWNER
+            and quoted_text.reads_like_instruction(passage.chunk.text)
         )
         or None,
         newer_version=None
@@ -258,9 +254,9 @@ def _explain(result: queries.Result) -> search.Explain:
 
 def search_record(
     request: search.SearchRequest, answer: queries.Answer, *, request_id: str, latency_ms: float, timestamp: datetime
-) -> SearchRecord:
+) -> reports.SearchRecord:
     spent = {} if answer.cached else queries.latencies_of_parts(answer.legs)
-    return SearchRecord(
+    return reports.SearchRecord(
         timestamp=timestamp,
         request_id=request_id,
         query=request.query,
@@ -273,12 +269,12 @@ def search_record(
         cache_hit=answer.cached,
         agent=request.agent or UNKNOWN_AGENT,
         content_type=request.content_type,
-        error=answer.error or (UNANSWERED if answer.unanswerable else None),
+        error=answer.error or (reports.UNANSWERED if answer.unanswerable else None),
         **wire.filter_values(request),
     )
 
 
-def _recent_search(record: SearchRecord) -> RecentSearch:
+def _recent_search(record: reports.SearchRecord) -> RecentSearch:
     return RecentSearch(
         at=record.timestamp,
         query=record.query,
@@ -291,12 +287,12 @@ def _recent_search(record: SearchRecord) -> RecentSearch:
 
 
 def stats_response(
-    summary: SearchSummary,
+    summary: reports.SearchSummary,
     documents: int,
-    periods: Periods | None,
+    periods: reports.Periods | None,
     origins: Mapping[str, int] | None,
     embedding_cache: tuple[int, int],
-    recent: Sequence[SearchRecord] | None,
+    recent: Sequence[reports.SearchRecord] | None,
 ) -> StatsResponse:
     """The statistics of a time range, the number and times of the documents now, and hits and misses of the cache."""
     return StatsResponse(
@@ -330,7 +326,7 @@ def stats_response(
     )
 
 
-def _span(period: Period) -> TimeSpan:
+def _span(period: reports.Period) -> TimeSpan:
     return TimeSpan(first=period.first, last=period.last)
 
 

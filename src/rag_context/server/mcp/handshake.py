@@ -241,6 +241,10 @@ class Wire:
 _WAITING_LINES = 16
 
 
+LOAD_AFTER_S: Final = 3.0
+"""When the rest is loaded, if the client has requested nothing that needs it by then."""
+
+
 class OpeningReader:
     """A client's lines, read in a thread of its own, which answers what `opening` can answer.
 
@@ -258,7 +262,7 @@ class OpeningReader:
         self._has_begun, self._is_needed = threading.Event(), threading.Event()
         threading.Thread(target=self._run, name="mcp stdin", daemon=True).start()
 
-    def wait_until_needed(self, pause_s: float) -> None:
+    def wait_until_needed(self, pause_s: float = LOAD_AFTER_S) -> None:
         """Return once a request is for the library, the client has closed its end, or `pause_s` after the opening.
 
         Loading the library while the lists are still being requested would only delay them. A client that is slower
