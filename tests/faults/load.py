@@ -56,6 +56,7 @@ class RejectedWrite:
     ended: float
     status: int
     says_when: bool
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,9 @@ class Client:
         reply = self._http.post("/tools/rag_context_index", json=body)
         if reply.status_code != httpx2.codes.OK:
             says_when = "Retry-After" in reply.headers
-            self._record.rejected.append(RejectedWrite(began, time.monotonic(), reply.status_code, says_when))
+            self._record.rejected.append(
+                RejectedWrite(began, time.monotonic(), reply.status_code, says_when, reply.text)
+            )
             return
         expected_source.acknowledge(version, reply.json()["documentId"])
         self._record.acknowledged += 1
