@@ -81,7 +81,7 @@ def test_others_are_answered_while_the_description_is_made(monkeypatch: pytest.M
         assert made.wait(TIMEOUT_S)
         return build_openapi(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("rag_context.server.app.build_openapi", slowly)
+    monkeypatch.setattr("rag_context.server.openapi.build_openapi", slowly)
     with running(StubService(), ServerOptions(port=0)) as open_server, open_server.client() as client:
         described: list[int] = []
         threads = [
