@@ -127,11 +127,13 @@ async def open_tools(options: Options) -> AsyncIterator[Remote | _Here]:
             yield _Here(connection)
 
 
-def path_in_docs(path: str, here: Activation | None, cwd: Path) -> str:
-    file = (cwd / path).resolve()
+def _in_docs(fields: Fields, name: str) -> Fields:
+    """The fields; where one of them is the path of a file in the project's documentation, that of the document."""
+    here = None if "project" in fields else project_here(Path.cwd())
+    file = (Path.cwd() / fields[name]).resolve()
     if here is not None and file.is_relative_to(here.docs_root) and file.is_file():
-        return file.relative_to(here.docs_root).as_posix()
-    return path
+        return {**fields, name: file.relative_to(here.docs_root).as_posix()}
+    return fields
 
 
 _LAST_SEARCHED = 2
@@ -187,8 +189,7 @@ def search(fields: Fields, options: Options) -> ExitCode:
 @with_fields(operations.READ_DOCUMENT, NAMES)
 def read(fields: Fields, options: Options) -> ExitCode:
     """Print a document as it was indexed, or some of its lines."""
-    here = None if "project" in fields else project_here(Path.cwd())
-    named = {**fields, "path": path_in_docs(fields["path"], here, Path.cwd())}
+    named = _in_docs(fields, "path")
     options.show(run_to_end(answer_in_project(options, operations.READ_DOCUMENT, named)), _print_lines)
     return ExitCode.OK
 
@@ -197,8 +198,7 @@ def read(fields: Fields, options: Options) -> ExitCode:
 @with_fields(operations.UPDATE_PROMOTION_LEVEL, NAMES)
 def promote(fields: Fields, options: Options) -> ExitCode:
     """Set a document's promotion level, in its front matter and in the index."""
-    here = None if "project" in fields else project_here(Path.cwd())
-    named = {**fields, "document_path": path_in_docs(fields["document_path"], here, Path.cwd())}
+    named = _in_docs(fields, "document_path")
     options.show(run_to_end(answer_in_project(options, operations.UPDATE_PROMOTION_LEVEL, named)), print_readable)
     return ExitCode.OK
 

@@ -17,15 +17,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from rag_context import errors
 from rag_context.domain import samples
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild, Vector, probed_calibration, same_vectors
-from rag_context.errors import (
-    BackendDataError,
-    BackendError,
-    BackendRejectedError,
-    BackendStartingError,
-    IndexMismatchError,
-)
 from rag_context.ingest.indexer import Indexer
 from rag_context.ports.models import Embedder, Provenance, Tokenizer
 from rag_context.ports.writing import ModelRegistry, VectorRebuilder
@@ -51,7 +45,7 @@ class BoundEmbedder:
     def __post_init__(self) -> None:
         self._former: Embedder | None = None
         self._recorded: EmbeddingModel | None = None
-        self._failure: BackendError | None = None
+        self._failure: errors.BackendError | None = None
         # Loading the former model takes time: without turns, a comparison that began before a run ended could
         # overwrite the result of the one after it, and searches would stay without vectors until the next.
         self._in_turn = asyncio.Lock()
@@ -83,7 +77,7 @@ class BoundEmbedder:
                     self._former = self._former or await self._opened(recorded)
                 self._recorded = recorded  # searches need not wait for the calibration
                 self._recorded = recorded and await self._calibrated(recorded)
-            except BackendError as error:
+            except errors.BackendError as error:
                 self._failure = error
                 raise
 
@@ -95,7 +89,7 @@ class BoundEmbedder:
             # The embedder's description of its model may be out of date: ask it again before recording it.
             await self.inner.ping()
         if recorded is None:
-            with suppress(IndexMismatchError):  # another process was faster: its record is read below
+            with suppress(errors.IndexMismatchError):  # another process was faster: its record is read below
                 await self.registry.adopt_model(self.inner.model)
             recorded = await self.registry.recorded_model()
         return recorded
@@ -109,7 +103,7 @@ class BoundEmbedder:
         passages = [row["content"] for row in samples.documents()]
         if recorded.calibration.sampled == len(questions) * len(passages):
             return recorded
-        with suppress(BackendError):  # another time: the model can be used as it is
+        with suppress(errors.BackendError):  # another time: the model can be used as it is
             asked = np.stack([await embedder.embed_query(question) for question in questions])
             found = probed_calibration(asked, await embedder.embed_documents(passages))
             recorded = replace(recorded, calibration=found)
@@ -142,14 +136,14 @@ class BoundEmbedder:
         model = self.inner.model
         if self._recorded is None:
             failure = self._failure
-            if isinstance(failure, BackendRejectedError):  # waiting does not help
-                raise BackendRejectedError("embedder", f"the index cannot be used with this model: {failure}")
+            if isinstance(failure, errors.BackendRejectedError):  # waiting does not help
+                raise errors.BackendRejectedError("embedder", f"the index cannot be used with this model: {failure}")
             reason = "" if failure is None else f": {failure}"
-            raise BackendStartingError("embedder", f"the model has not been compared with the index yet{reason}")
+            raise errors.BackendStartingError("embedder", f"the model has not been compared with the index yet{reason}")
         embedder = self.inner
         if not same_vectors(model, self._recorded):
             if self._former is None or not same_vectors(self._former.model, self._recorded):
-                raise BackendRejectedError("embedder", _mismatch(self._recorded, model))
+                raise errors.BackendRejectedError("embedder", _mismatch(self._recorded, model))
             embedder, model = self._former, self._former.model
         calibration = model.calibration if model.calibration.is_measured else self._recorded.calibration
         # Its own fingerprint may differ from the index's by float noise, and stores compare fingerprints as text.
@@ -203,7 +197,7 @@ class Rebuilding:
 
     async def _compare(self) -> None:
         """Compare the model with the index's; old vectors that it can never be used with do not matter in a run."""
-        with suppress(BackendRejectedError):
+        with suppress(errors.BackendRejectedError):
             await self.bound.bind()
 
     async def remaining(self) -> int | None:
@@ -215,7 +209,7 @@ class Rebuilding:
         await self.bound.bind()
         recorded = self.bound.recorded
         if recorded is None or not same_vectors(self.inner.model, recorded):
-            raise BackendRejectedError(
+            raise errors.BackendRejectedError(
                 "vectors", "another process ended the reindexing; run `rag-context reindex` to start it again"
             )
 
@@ -279,7 +273,7 @@ class Rebuilding:
                 try:
                     with span("index.reembed"):
                         is_complete = await self.indexer.complete_beside(id_, embedder, self.rebuilder)
-                except (BackendDataError, BackendRejectedError) as error:
+                except (errors.BackendDataError, errors.BackendRejectedError) as error:
                     logger.warning("document %s cannot be embedded again: %s", id_, error)
                     is_complete = False
             if is_complete:

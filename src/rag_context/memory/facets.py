@@ -126,33 +126,25 @@ async def filter_hint(documents: DocumentStore, where: Filter) -> str | None:
         return None
     try:
         with Deadline.after(TIMEOUT_S, time.monotonic).applied():
-            unknown = [each for each in narrowed if not await documents.listing(each.where, limit=1)]
+            unknown = [(name, value) for name, value, alone in narrowed if not await documents.listing(alone, limit=1)]
             newest = await documents.listing(Filter(where.tenant), limit=NEWEST) if unknown else []
     except BackendError:
         return None
-    return " ".join(_sentence(each.name, each.value, newest) for each in unknown) or None
+    return " ".join(_sentence(name, value, newest) for name, value in unknown) or None
 
 
-@dataclass(frozen=True, slots=True)
-class _Narrowed:
-    """One value of a filter, and the filter of it alone."""
-
-    name: str
-    value: str
-    where: Filter
-
-
-def _narrowed(where: Filter) -> Iterator[_Narrowed]:
+def _narrowed(where: Filter) -> Iterator[tuple[str, str, Filter]]:
+    """Each value of a filter by its name, and the filter of it alone."""
     tenant, prefix = where.tenant, where.source_prefix
     for name, value in where.equal():
         alone: dict[str, Any] = {name: value}
-        yield _Narrowed(name, value, replace(Filter(tenant), **alone))
+        yield name, value, replace(Filter(tenant), **alone)
     if prefix:
-        yield _Narrowed("source", f"{prefix}*", Filter(tenant, source_prefix=prefix))
+        yield "source", f"{prefix}*", Filter(tenant, source_prefix=prefix)
     for agent in where.agents:
-        yield _Narrowed("agent", agent, Filter(tenant, agents=(agent,)))
+        yield "agent", agent, Filter(tenant, agents=(agent,))
     for tag in where.tags:
-        yield _Narrowed("tag", tag, Filter(tenant, tags=(tag,)))
+        yield "tag", tag, Filter(tenant, tags=(tag,))
 
 
 def _sentence(name: str, value: str, newest: Iterable[Listing]) -> str:

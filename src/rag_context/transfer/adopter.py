@@ -14,16 +14,7 @@ from typing import TypeAlias
 
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.parsing import read_fields
-from rag_context.domain.documents import (
-    CHAT,
-    DOCUMENTATION,
-    EPOCH,
-    TEXT_FIELDS,
-    DocumentInput,
-    aware,
-    document_id,
-    wire_name,
-)
+from rag_context.domain import documents
 from rag_context.errors import InvalidInputError
 from rag_context.ports.reading import DocumentStore, ForeignRecord, ForeignSource
 
@@ -94,7 +85,7 @@ class RecordReader:
             except InvalidInputError as error:
                 plan.rejected[record.id] = str(error)
                 continue
-            id_, this = _id(line), (line.occurred_at or EPOCH, record.id)
+            id_, this = _id(line), (line.occurred_at or documents.EPOCH, record.id)
             plan.superseded += id_ in plan.newest
             plan.newest[id_] = max(this, plan.newest.get(id_, this))
         if isinstance(source, Passages):
@@ -107,14 +98,16 @@ class RecordReader:
         content_type = fields.get("contentType")
         metadata: dict[str, object] = {name: value for name, value in fields.items() if name not in _OWN}
         metadata |= {
-            name: str(metadata[name]) for name in map(wire_name, TEXT_FIELDS) if metadata.get(name) is not None
+            name: str(metadata[name])
+            for name in map(documents.wire_name, documents.TEXT_FIELDS)
+            if metadata.get(name) is not None
         }
         tags = metadata.get("tags")
         metadata["tags"] = [tag for tag in tags if isinstance(tag, str) and tag] if isinstance(tags, list) else None
         at = time_of(fields.get("timestamp"))
         line = {
             "content": record.text,
-            "contentType": content_type if content_type in self._content_types else DOCUMENTATION,
+            "contentType": content_type if content_type in self._content_types else documents.DOCUMENTATION,
             "sessionId": str(fields.get("sessionId") or SESSION),
             "source": str(fields.get("source") or f"{source.label}/{record.id}"),
             "metadata": metadata,
@@ -140,7 +133,7 @@ class Adopter:
             if not record.text.strip() or record.id in plan.rejected:
                 continue
             line = self._reader.line(record, source)
-            if plan.newest.get(_id(line), (EPOCH, ""))[1] == record.id:
+            if plan.newest.get(_id(line), (documents.EPOCH, ""))[1] == record.id:
                 batch.append(line)
             if len(batch) >= BATCH:
                 done += await self._submit(batch, adopted)
@@ -195,7 +188,7 @@ class Passages:
                 continue
             fields = _flat(record.fields)
             key = tuple(str(fields.get(name)) for name in ("sessionId", "contentType", "source"))
-            if fields.get("contentType") == CHAT or not fields.get("source"):
+            if fields.get("contentType") == documents.CHAT or not fields.get("source"):
                 key = (*key, str(fields.get("timestamp")), record.id)
             groups.setdefault(key, []).append(record)
         for group in groups.values():
@@ -206,7 +199,7 @@ def _joined(passages: list[ForeignRecord]) -> ForeignRecord:
     """One document of its passages; its time is that of the last one, its metadata that of the first."""
     if len(passages) == 1:
         return passages[0]
-    ordered = sorted(passages, key=lambda each: time_of(_flat(each.fields).get("timestamp")) or EPOCH)
+    ordered = sorted(passages, key=lambda each: time_of(_flat(each.fields).get("timestamp")) or documents.EPOCH)
     fields = {**ordered[0].fields, "timestamp": _flat(ordered[-1].fields).get("timestamp")}
     names = frozenset().union(*(each.chunk_ids for each in ordered))
     return ForeignRecord(ordered[0].id, joined_text([each.text for each in ordered]), fields, names)
@@ -226,7 +219,7 @@ def time_of(value: object) -> datetime | None:
     """A time as programs write it: text in ISO form, or seconds or milliseconds since 1970; None if it is none."""
     with suppress(ValueError, OverflowError, OSError):
         if isinstance(value, str):
-            return aware(datetime.fromisoformat(value))
+            return documents.aware(datetime.fromisoformat(value))
         if isinstance(value, int | float) and not isinstance(value, bool):
             return datetime.fromtimestamp(value / 1000.0 if abs(value) > 1e11 else value, UTC)
     return None
@@ -239,4 +232,4 @@ def _flat(fields: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _id(line: BulkLine) -> str:
-    return document_id(DocumentInput(line.content, line.content_type, line.session_id, line.source))
+    return documents.document_id(documents.DocumentInput(line.content, line.content_type, line.session_id, line.source))

@@ -12,18 +12,11 @@ from rag_context.domain.reports import COMPARED, COUNTERS, Findings, IntegrityRe
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError
 from rag_context.ports.writing import NORM_TOLERANCE, DocumentCheck
+from rag_context.stores.postgres import state as index_state
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase
 from rag_context.stores.postgres.driver import COMPONENT
 from rag_context.stores.postgres.generations import drop_all_vectors, drop_unused
 from rag_context.stores.postgres.rows import ChunkTerms, PostgresTables, read_text, stored
-from rag_context.stores.postgres.state import (
-    SUMS,
-    IndexState,
-    PostgresChange,
-    PostgresSnapshot,
-    model_of,
-    read_snapshot,
-)
 from rag_context.stores.sql_documents import CHUNK, CHUNK_WIDTH, DOCUMENTS, OF_CHUNKS, Row, chunk_from, document_from
 
 _AT_ONCE = 200
@@ -50,7 +43,7 @@ LEFT JOIN (
 
 _WRONG_TENANTS = f"""
 SELECT t.key FROM rag_context.tenants AS t JOIN ({_BY_TENANT}) AS n ON n.key = t.key
-CROSS JOIN LATERAL (SELECT {SUMS} FROM rag_context.changes WHERE tenant = t.key) AS c
+CROSS JOIN LATERAL (SELECT {index_state.SUMS} FROM rag_context.changes WHERE tenant = t.key) AS c
 WHERE (t.documents + c.documents, t.chunks + c.chunks, t.terms + c.terms) <> (n.documents, n.chunks, n.terms)
 """  # noqa: S608  (sums of our own)
 
@@ -93,7 +86,7 @@ _KEY, _LENGTH = CHUNK_WIDTH, CHUNK_WIDTH + 1
 class PostgresAuditor:
     """`IndexAuditor` over one database."""
 
-    def __init__(self, database: PostgresDatabase, state: IndexState) -> None:
+    def __init__(self, database: PostgresDatabase, state: index_state.IndexState) -> None:
         self._database = database
         self._state = state
 
@@ -101,7 +94,9 @@ class PostgresAuditor:
         async def examined(connection: Connection) -> IntegrityReport:
             # One snapshot for all reads: what is written meanwhile would look like damage.
             async with connection.transaction(isolation="repeatable_read", readonly=True):
-                return await _Examination(connection, await read_snapshot(connection)).run(check, thoroughness)
+                return await _Examination(connection, await index_state.read_snapshot(connection)).run(
+                    check, thoroughness
+                )
 
         return await self._database.outside(examined)
 
@@ -126,7 +121,7 @@ class PostgresAuditor:
     async def _analyse_again(self, after: int) -> int | None:
         """Analyse the stale ones of the next chunks again; returns the last chunk, None at the end."""
 
-        async def analysed(connection: Connection, change: PostgresChange) -> int | None:
+        async def analysed(connection: Connection, change: index_state.PostgresChange) -> int | None:
             rows = await PostgresTables(connection).fetch(_ANALYSED, after, 1, ANALYSED_AT_ONCE)
             stale = await asyncio.to_thread(_stale, rows)
             for row, words in stale:
@@ -147,7 +142,7 @@ class PostgresAuditor:
 class _Examination:
     """One examination, in one snapshot."""
 
-    def __init__(self, connection: Connection, seen: PostgresSnapshot) -> None:
+    def __init__(self, connection: Connection, seen: index_state.PostgresSnapshot) -> None:
         self._connection = connection
         self._tables = PostgresTables(connection)
         self._seen = seen
@@ -211,7 +206,7 @@ class _Examination:
 def _recorded_model(recorded: str | None) -> EmbeddingModel | None:
     """The recorded model; None if none is recorded, or it is invalid."""
     try:
-        return model_of(recorded)
+        return index_state.model_of(recorded)
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -236,7 +231,7 @@ def _stale(rows: Sequence[Row]) -> list[tuple[Row, ChunkTerms]]:
     return [(row, words) for row, words in analysed if row[_LENGTH:] != [words.length, words.keys, words.counts]]
 
 
-async def _copy_fields(connection: Connection, change: PostgresChange) -> None:
+async def _copy_fields(connection: Connection, change: index_state.PostgresChange) -> None:
     """Copy the fields of documents to their chunks where they differ."""
     copied = ", ".join(f"{name} = d.{name}" for name in _FIELDS)
     await connection.execute(
@@ -246,7 +241,7 @@ async def _copy_fields(connection: Connection, change: PostgresChange) -> None:
     change.of().turnover += 1
 
 
-async def _drop_bad_vectors(connection: Connection, change: PostgresChange) -> None:
+async def _drop_bad_vectors(connection: Connection, change: index_state.PostgresChange) -> None:
     model = _recorded_model(change.model)
     if model is not None:
         bad = _BAD_VECTORS.format(generation=change.generation)
@@ -260,7 +255,7 @@ async def _drop_bad_vectors(connection: Connection, change: PostgresChange) -> N
     await _await_vectors(connection, change)
 
 
-async def _await_vectors(connection: Connection, change: PostgresChange) -> None:
+async def _await_vectors(connection: Connection, change: index_state.PostgresChange) -> None:
     incomplete = _INCOMPLETE.format(generation=change.generation)
     marked = await connection.execute(
         f"UPDATE rag_context.documents AS d SET status = 'pending' WHERE {incomplete}"  # noqa: S608
@@ -268,7 +263,7 @@ async def _await_vectors(connection: Connection, change: PostgresChange) -> None
     change.of().pending += int(marked.split()[-1])
 
 
-async def _count_again(connection: Connection, change: PostgresChange) -> None:
+async def _count_again(connection: Connection, change: index_state.PostgresChange) -> None:
     real = await connection.fetchrow(_RECOUNTED.format(generation=change.generation))
     removed = await connection.execute("DELETE FROM rag_context.changes")
     await connection.execute(
@@ -281,7 +276,7 @@ async def _count_again(connection: Connection, change: PostgresChange) -> None:
     change.is_empty = True  # there is nothing to add to these
 
 
-_REPAIRS: dict[IssueKind, Callable[[Connection, PostgresChange], Awaitable[object]]] = {
+_REPAIRS: dict[IssueKind, Callable[[Connection, index_state.PostgresChange], Awaitable[object]]] = {
     IssueKind.NO_MODEL: drop_all_vectors,
     IssueKind.WRONG_TAGS: _copy_fields,
     IssueKind.BAD_VECTORS: _drop_bad_vectors,

@@ -172,16 +172,17 @@ _POOLED = (
 )
 
 _MEANINGS: Mapping[str, tuple[type[BackendError], str]] = {
-    "28000": (BackendRejectedError, _NO_LOGIN),
-    "28P01": (BackendRejectedError, _NO_LOGIN),
+    **dict.fromkeys(("28000", "28P01"), (BackendRejectedError, _NO_LOGIN)),
+    **dict.fromkeys(("08000", "08003", "08006"), (BackendUnavailableError, _LOST)),
+    **dict.fromkeys(("57P01", "57P02", "57P03"), (BackendUnavailableError, _STOPS)),
+    **dict.fromkeys(("26000", "42P05"), (BackendRejectedError, _POOLED)),
+    **dict.fromkeys(("XX001", "XX002"), (BackendDataError, _DAMAGED)),
+    **dict.fromkeys(("22021", "22P05"), (BackendRejectedError, _NO_TEXT)),
     "3D000": (BackendRejectedError, "There is no such database: {address}; create it (`createdb`)."),
     "42501": (
         BackendRejectedError,
         "The user may not do this in the database {address}; make it the owner of the database.",
     ),
-    "08000": (BackendUnavailableError, _LOST),
-    "08003": (BackendUnavailableError, _LOST),
-    "08006": (BackendUnavailableError, _LOST),
     "57014": (
         BackendUnavailableError,
         "PostgreSQL at {address} cancelled a statement; unless an administrator did, raise its statement_timeout.",
@@ -190,11 +191,6 @@ _MEANINGS: Mapping[str, tuple[type[BackendError], str]] = {
         BackendUnavailableError,
         "Another session has locked the index in {address}; end it, or wait for its end (pg_locks names it).",
     ),
-    "57P01": (BackendUnavailableError, _STOPS),
-    "57P02": (BackendUnavailableError, _STOPS),
-    "57P03": (BackendUnavailableError, _STOPS),
-    "26000": (BackendRejectedError, _POOLED),
-    "42P05": (BackendRejectedError, _POOLED),
     "53100": (BackendUnavailableError, "No space left for PostgreSQL at {address}; free some on its disk."),
     "53300": (BackendUnavailableError, "PostgreSQL at {address} has no connection left; raise its max_connections."),
     "25006": (
@@ -205,10 +201,6 @@ _MEANINGS: Mapping[str, tuple[type[BackendError], str]] = {
         BackendRejectedError,
         "PostgreSQL at {address} cannot store a value of this size; an id may have some 2 600 bytes there.",
     ),
-    "XX001": (BackendDataError, _DAMAGED),
-    "XX002": (BackendDataError, _DAMAGED),
-    "22021": (BackendRejectedError, _NO_TEXT),
-    "22P05": (BackendRejectedError, _NO_TEXT),
 }
 """What some of the server's states mean, and what to do."""
 

@@ -9,17 +9,10 @@ from dataclasses import asdict, dataclass
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.errors import BackendError
 from rag_context.ports.writing import can_switch, no_rebuild, require_shape
+from rag_context.stores.postgres import state as index_state
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase
 from rag_context.stores.postgres.driver import COMPONENT
 from rag_context.stores.postgres.rows import read_text, stored
-from rag_context.stores.postgres.state import (
-    WRITERS,
-    IndexState,
-    PostgresChange,
-    PostgresSnapshot,
-    fingerprint_of,
-    model_of,
-)
 from rag_context.stores.postgres.writer import SCHEMA, VECTOR_FIELDS, copy_rows
 
 TOUCH_S = 1.0
@@ -51,19 +44,19 @@ class PostgresRebuilder:
     """`VectorRebuilder` within one database; `build_index` makes the index over the vectors of a generation."""
 
     database: PostgresDatabase
-    state: IndexState
+    state: index_state.IndexState
     build_index: Callable[[int], Awaitable[object]]
 
     async def under_way(self) -> Rebuild | None:
         seen = await self.state.refresh()
-        model = model_of(seen.next_model)
+        model = index_state.model_of(seen.next_model)
         return None if model is None else Rebuild(model, seen.next_touched or 0.0)
 
     async def begin(self, model: EmbeddingModel) -> bool:
-        async def begun(connection: Connection, change: PostgresChange) -> bool:
+        async def begun(connection: Connection, change: index_state.PostgresChange) -> bool:
             recorded = await connection.fetchval("SELECT next_model FROM rag_context.state")
             change.is_empty = True
-            if fingerprint_of(recorded) == model.fingerprint:
+            if index_state.fingerprint_of(recorded) == model.fingerprint:
                 return False
             generation = await _new_generation(connection)
             await connection.execute(
@@ -97,7 +90,7 @@ class PostgresRebuilder:
         return 0 if row is None else int(row[0])
 
     async def add(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str) -> bool:
-        async def added(connection: Connection, change: PostgresChange) -> bool:
+        async def added(connection: Connection, change: index_state.PostgresChange) -> bool:
             change.is_empty = True  # searches do not use these vectors yet
             generation = await _run_of(connection, made_by)
             rows = await connection.fetch(
@@ -129,7 +122,7 @@ class PostgresRebuilder:
             # Before the switch, which would leave searches without an index while it is built.
             await self.build_index(seen.next_generation)
 
-        async def switched(connection: Connection, change: PostgresChange) -> bool:
+        async def switched(connection: Connection, change: index_state.PostgresChange) -> bool:
             generation = await _run_of(connection, made_by)
             is_missing = _MISSING_VECTORS.format(generation=generation)
             documents = await connection.fetchval("SELECT count(*) FROM rag_context.documents")
@@ -151,7 +144,7 @@ class PostgresRebuilder:
         return is_switched
 
     async def abandon(self) -> None:
-        async def abandoned(connection: Connection, change: PostgresChange) -> None:
+        async def abandoned(connection: Connection, change: index_state.PostgresChange) -> None:
             change.is_empty = True
             await connection.execute(_NO_RUN)
 
@@ -159,16 +152,16 @@ class PostgresRebuilder:
         await self.state.refresh()
         await drop_unused(self.database)
 
-    async def _require_run(self, made_by: str | None) -> PostgresSnapshot:
+    async def _require_run(self, made_by: str | None) -> index_state.PostgresSnapshot:
         """The state while a run, of the model `made_by` if one is given, is under way. Raises: BackendRejectedError."""
         seen = await self.state.refresh()
-        recorded = fingerprint_of(seen.next_model)
+        recorded = index_state.fingerprint_of(seen.next_model)
         if recorded is None or made_by not in (None, recorded):
             raise no_rebuild(COMPONENT)
         return seen
 
 
-async def drop_all_vectors(connection: Connection, change: PostgresChange) -> int:
+async def drop_all_vectors(connection: Connection, change: index_state.PostgresChange) -> int:
     """Begin an empty generation without a model; every document becomes pending. Returns how many documents there are.
 
     The tables of the other generations are dropped later, so that searches under way still find them.
@@ -188,7 +181,7 @@ async def drop_unused(database: PostgresDatabase) -> None:
     async def dropped(connection: Connection) -> None:
         await connection.execute("SET LOCAL lock_timeout = '100ms'")
         # No generation begins, and none is switched to, between the two questions.
-        await connection.execute("SELECT pg_advisory_xact_lock_shared($1)", WRITERS)
+        await connection.execute("SELECT pg_advisory_xact_lock_shared($1)", index_state.WRITERS)
         row = await connection.fetchrow("SELECT generation, next_generation FROM rag_context.state")
         for number, is_ours in await connection.fetch(_TABLES):
             # A reader that holds it makes this wait 100 ms; a later round drops it.
@@ -216,12 +209,12 @@ async def _new_generation(connection: Connection) -> int:
 
 async def _run_of(connection: Connection, made_by: str) -> int:
     row = await connection.fetchrow("SELECT next_model, next_generation FROM rag_context.state")
-    if fingerprint_of(row["next_model"]) != made_by:
+    if index_state.fingerprint_of(row["next_model"]) != made_by:
         raise no_rebuild(COMPONENT)
     return int(row["next_generation"])
 
 
-async def _mark(connection: Connection, change: PostgresChange, missing: Collection[str]) -> None:
+async def _mark(connection: Connection, change: index_state.PostgresChange, missing: Collection[str]) -> None:
     """Make these documents pending, and all others indexed."""
     before = await connection.fetchval("SELECT count(*) FROM rag_context.documents WHERE status = 'pending'")
     # Only those that change: each update writes another copy of the row.

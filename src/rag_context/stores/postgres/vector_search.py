@@ -12,18 +12,11 @@ from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, BackendError
+from rag_context.stores.postgres import state as index_state
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase, Row
 from rag_context.stores.postgres.documents import PostgresDocuments
 from rag_context.stores.postgres.driver import Plan, is_missing_table, is_other_dimension
 from rag_context.stores.postgres.rows import REFERENCE_COLUMNS, condition, reference_from
-from rag_context.stores.postgres.state import (
-    FIRST_VECTOR,
-    IndexState,
-    PostgresSnapshot,
-    fingerprint_of,
-    model_of,
-    try_read,
-)
 from rag_context.stores.postgres.writer import dimension_of
 from rag_context.stores.sql_documents import Parameters
 
@@ -99,7 +92,11 @@ class PostgresVectors:
     """`VectorStore` over one database; where there is an index, at most `exact_rows` chunks are compared one by one."""
 
     def __init__(
-        self, database: PostgresDatabase, state: IndexState, documents: PostgresDocuments, exact_rows: int = EXACT_ROWS
+        self,
+        database: PostgresDatabase,
+        state: index_state.IndexState,
+        documents: PostgresDocuments,
+        exact_rows: int = EXACT_ROWS,
     ) -> None:
         self._database = database
         self._state = state
@@ -113,14 +110,14 @@ class PostgresVectors:
     @property
     def made_by(self) -> str | None:
         seen = self._state.snapshot
-        return None if seen is None else fingerprint_of(seen.model)
+        return None if seen is None else index_state.fingerprint_of(seen.model)
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
         if limit < 1:
             return []
         await self._state.of_tenant(where.tenant)
 
-        async def found(seen: PostgresSnapshot) -> list[Row]:
+        async def found(seen: index_state.PostgresSnapshot) -> list[Row]:
             parameters = Parameters(vector)
             tables = self.tables(seen, vector, limit, where, parameters, "$1", condition(where, parameters, "c"))
             statement = f"""WITH {tables}
@@ -135,7 +132,7 @@ class PostgresVectors:
 
     def tables(
         self,
-        seen: PostgresSnapshot,
+        seen: index_state.PostgresSnapshot,
         vector: Vector,
         limit: int,
         where: Filter,
@@ -186,7 +183,7 @@ class PostgresVectors:
                     ORDER BY cosine DESC, id LIMIT {most}"""  # noqa: S608
         return ", ".join([*tables, f"found_by_vector AS MATERIALIZED ({found})"])
 
-    def plan(self, seen: PostgresSnapshot, where: Filter) -> Plan:
+    def plan(self, seen: index_state.PostgresSnapshot, where: Filter) -> Plan:
         """How a statement with these `tables` is planned: once where no value of it decides on the plan."""
         is_open = where == Filter(where.tenant) and (seen.generation not in self._indexed or where in self._broad)
         return Plan.ONCE if is_open else Plan.EACH_TIME
@@ -197,7 +194,7 @@ class PostgresVectors:
         if passing is not None and seen is not None and passing > self._narrow(seen, where.tenant):
             self._broad[where] = True
 
-    def _narrow(self, seen: PostgresSnapshot, tenant: Tenant) -> int:
+    def _narrow(self, seen: index_state.PostgresSnapshot, tenant: Tenant) -> int:
         """Up to so many chunks that pass are compared one by one although there is an index."""
         narrow = min(self._exact_rows, max(int(NARROW_SHARE * seen.vectors), 1))
         own = self._state.chunks_of(tenant)
@@ -232,8 +229,8 @@ class PostgresVectors:
     async def ping(self) -> str:
         """Read the state and one of the vectors in use; returns one line for people. Raises: BackendError."""
 
-        async def read(seen: PostgresSnapshot) -> PostgresSnapshot:
-            await try_read(self._database, FIRST_VECTOR.format(generation=seen.generation))
+        async def read(seen: index_state.PostgresSnapshot) -> index_state.PostgresSnapshot:
+            await index_state.try_read(self._database, index_state.FIRST_VECTOR.format(generation=seen.generation))
             return seen
 
         await self._state.refresh()
@@ -293,7 +290,7 @@ class PostgresVectors:
                 return False
             raise
 
-    async def in_use(self, work: Callable[[PostgresSnapshot], Awaitable[T]], queried: int = 0) -> T:
+    async def in_use(self, work: Callable[[index_state.PostgresSnapshot], Awaitable[T]], queried: int = 0) -> T:
         """The result of `work` on the generation in use; repeated where that was just replaced.
 
         `queried` is the dimension of the query's vector, if there is one.
@@ -310,7 +307,7 @@ class PostgresVectors:
 
     async def _wrong_dimension(self, queried: int) -> BackendDataError:
         seen = await self._state.refresh()
-        model = model_of(seen.model)
+        model = index_state.model_of(seen.model)
         if model is not None and model.dimension == queried:
             return BackendDataError(
                 "vectors", "Some vectors of the index have a wrong dimension; run `rag-context check --repair`."
