@@ -9,9 +9,9 @@ import pytest
 
 from rag_context.errors import ConfigurationError
 from rag_context.settings import KEYS, Loaded, Settings, check_available, is_loopback, load_settings, mask_url, shown
+from rag_context.settings.installation import install_command
 from rag_context.settings.keys import Key
 from rag_context.settings.sections import ApiKey
-from rag_context.settings.sources import install_command
 
 HASH = "sha256:" + "0" * 64
 

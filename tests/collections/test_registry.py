@@ -17,7 +17,7 @@ from rag_context.domain.documents import Status
 from rag_context.errors import BackendRejectedError, ConfigurationError, FieldError, InvalidInputError
 from rag_context.ports.provider import Collection, Provider
 from rag_context.settings import Settings
-from rag_context.settings.sources import install_command
+from rag_context.settings.installation import install_command
 from rag_context.wiring.collection_providers import provider_registry
 from tests.collections.fake_plugins import GOOD, OPENED, Configuration
 from tests.servers.process import free_port

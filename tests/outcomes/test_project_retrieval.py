@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.end_to_end.process import Served, command, served, wait_until
+from tests.end_to_end.process import PATIENT, Served, command, served, wait_until
 from tests.outcomes.embedding import cheap_embeddings
 from tests.outcomes.large_projects import activate, ask, valve_code, write_project
 
@@ -48,7 +48,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     handbooks = write_project(home / "handbooks", "handbooks", pages=20, large=3, large_chars=LARGE_CHARS)
     data_dir = home / "data"
     data_dir.mkdir()
-    with cheap_embeddings() as settings, served(data_dir, **settings) as server:
+    with cheap_embeddings() as settings, served(data_dir, **settings, **PATIENT) as server:
         server.wait_ready()
         with httpx2.Client(base_url=server.url, timeout=60.0) as client:
             named = [activate(client, root) for root in (own, handbooks, home / "sample")]

@@ -403,7 +403,7 @@ def test_a_signal_stops_all_workers_after_the_requests_that_run(tmp_path: Path, 
         server.wait_ready()
         pids = _children(server.process.pid)
         assert len(pids) == 2
-        big = " ".join(f"Sentence {number} of a long document." for number in range(1000))
+        big = " ".join(f"Sentence {number} of a long document." for number in range(300))
         receipts: list[int] = []
 
         def index(number: int) -> None:

@@ -24,7 +24,7 @@ from rag_context.evaluation.load import SAMPLES, SHARES, Load, LoadLimits, LoadS
 from rag_context.evaluation.measures import Latency
 from rag_context.evaluation.remote import Api, bearer, reached
 from rag_context.settings import Settings
-from rag_context.settings.sources import install_command
+from rag_context.settings.installation import install_command
 
 _RULE = "═" * 60
 

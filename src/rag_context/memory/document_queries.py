@@ -14,17 +14,8 @@ from urllib.parse import quote
 import numpy as np
 
 from rag_context.api import handlers, index, stored_documents
+from rag_context.api import search as search_api
 from rag_context.api.operations import memory
-from rag_context.api.search import (
-    FetchRequest,
-    FetchResponse,
-    FindRequest,
-    FindResponse,
-    FoundDocument,
-    SearchRequest,
-    SearchResponse,
-    SearchResult,
-)
 from rag_context.api.stored_documents import GetRequest, GetResponse
 from rag_context.domain.documents import Chunk, Cursor, Document, Listing, Shelf, Tenant, slices
 from rag_context.domain.search import ChunkRef, Filter, Passage
@@ -274,7 +265,7 @@ def _shown(passage: Passage, score: float) -> stored_documents.SimilarDocument:
 
 FOUND = 10
 
-Search: TypeAlias = Callable[[SearchRequest, handlers.CallContext], Awaitable[SearchResponse]]
+Search: TypeAlias = Callable[[search_api.SearchRequest, handlers.CallContext], Awaitable[search_api.SearchResponse]]
 Get: TypeAlias = Callable[[GetRequest], Awaitable[GetResponse]]
 
 
@@ -284,23 +275,27 @@ class SearchFetch:
         self._get = get
 
     @handlers.performs(memory.FIND)
-    async def find(self, request: FindRequest, context: handlers.CallContext) -> FindResponse:
-        answer = await self._search(SearchRequest(query=request.query, limit=FOUND, agent=request.agent), context)
-        best: dict[str, SearchResult] = {}
+    async def find(self, request: search_api.FindRequest, context: handlers.CallContext) -> search_api.FindResponse:
+        answer = await self._search(
+            search_api.SearchRequest(query=request.query, limit=FOUND, agent=request.agent), context
+        )
+        best: dict[str, search_api.SearchResult] = {}
         for result in answer.results:
             if result.document_id is not None:
                 best.setdefault(result.document_id, result)
         found = [
-            FoundDocument(id=id_, title=each.title or each.source, url=_url(id_, each.source), text=each.content)
+            search_api.FoundDocument(
+                id=id_, title=each.title or each.source, url=_url(id_, each.source), text=each.content
+            )
             for id_, each in best.items()
         ]
-        return FindResponse(results=found, warning=answer.warning)
+        return search_api.FindResponse(results=found, warning=answer.warning)
 
     @handlers.performs(memory.FETCH)
-    async def fetch(self, request: FetchRequest) -> FetchResponse:
+    async def fetch(self, request: search_api.FetchRequest) -> search_api.FetchResponse:
         """Read a document. Raises: NotFoundError, BackendError."""
         document = await self._get(GetRequest(document_id=request.id))
-        return FetchResponse(
+        return search_api.FetchResponse(
             id=document.document_id,
             title=document.title or document.source,
             text=document.content,

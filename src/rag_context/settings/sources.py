@@ -6,23 +6,19 @@
 import ipaddress
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_origin
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from rag_context.errors import ConfigurationError
 from rag_context.settings.config_file import PREFIX, find_file
+from rag_context.settings.installation import install_command
 from rag_context.settings.keys import ALIASES, KEYS, SECTIONS, SELECTS, expected_of, variable
 from rag_context.settings.sections import ApiKey, ConnectionSettings, EmbedderSettings, KeyGroup, Settings
 
@@ -340,29 +336,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-def install_command(extra: str) -> str:
-    """The command that installs an extra here: into a checkout, with pipx, with uv or with pip."""
-    package = f"rag-context[{extra}]"
-    parts = Path(sys.prefix).parts
-    if "pipx" in parts:
-        return f"pipx install --force '{package}'"
-    if ("uv", "tools") in pairwise(parts):
-        return f"uv tool install --force '{package}'"
-    checkout = _checkout()
-    if checkout is None:
-        return f"pip install '{package}'"
-    pip = f"{sys.executable} -m pip install" if find_spec("pip") else f"uv pip install --python {sys.executable}"
-    return f"{pip} -e '{checkout}[{extra}]'"
-
-
-def _checkout() -> str | None:
-    """The folder that this package is run from, where it was installed with `pip install -e`."""
-    try:
-        origin = json.loads(distribution("rag-context").read_text("direct_url.json") or "{}")
-    except PackageNotFoundError:
-        return None
-    if not origin.get("dir_info", {}).get("editable"):
-        return None
-    return url2pathname(urlsplit(origin["url"]).path)

@@ -29,7 +29,7 @@ from rag_context.ports.provider import Capabilities, Provider
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.dependency import Dependency
 from rag_context.settings import ConnectionSettings, EmbedderSettings, Settings, values
-from rag_context.settings.sources import install_command
+from rag_context.settings.installation import install_command
 from rag_context.settings.values import Consistency, Expected, HttpUrl, PostgresUrl, Secret, Section, hosts_of, setting
 from rag_context.stores.sqlite.embedded import FILE_NAME, stored_names
 from rag_context.stores.tokens import CAPABILITIES

@@ -17,7 +17,7 @@ from rag_context.files.histories.copied import is_copied
 from rag_context.files.histories.transcripts import CLIENTS
 from rag_context.resilience.confinement import ProcessLimits
 from rag_context.resilience.worker_processes import WorkerFailedError, WorkerProcesses
-from rag_context.settings.sources import install_command
+from rag_context.settings.installation import install_command
 
 SNIFFED_BYTES = 1 << 16
 """How much of a file's beginning is read to recognise it."""
