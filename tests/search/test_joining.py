@@ -6,7 +6,7 @@ import pytest
 
 from rag_context.domain.documents import CHAT, CODE, DECISION, DOCUMENTATION, Chunk, Metadata, Span
 from rag_context.domain.search import ChunkRef, Passage
-from rag_context.search.joining import joined
+from rag_context.search.joining import Joining
 from rag_context.search.query import Query, Result
 from rag_context.search.ranking import Candidate, Ranked
 from rag_context.search.rules import JOINED_CHARS
@@ -37,6 +37,12 @@ def result(name: str, text: str, span: Span, document: str, kind: str = DOCUMENT
 
 def alone(name: str, text: str, kind: str = DOCUMENTATION) -> Result:
     return result(name, text, Span(0, len(text), 1, 1), name, kind)
+
+
+def joined(results: list[Result]) -> list[Result]:
+    joining = Joining()
+    joining.add(results)
+    return joining.results
 
 
 def ids(results: list[Result]) -> list[str]:

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 
 from rag_context.domain.documents import CHAT, CODE, DECISION
 from rag_context.domain.search import Passage
@@ -19,21 +20,66 @@ _WORD = re.compile(r"\w+")
 _ADDRESS = re.compile(r"(?<=\])\([^()\s]*\)|\bhttps?://\S+")
 
 
-def joined(results: Iterable[Result]) -> list[Result]:
-    """Results, best first, with the neighbouring pieces of a section as one; what is left out has no place.
+class Joining:
+    """The passages of one answer, as they come, best first; what is left out has no place."""
 
-    What it returned may stand before further results.
-    """
-    shown: list[Result] = []
-    for result in results:
-        near = next((other for other in shown if _adjoin(other.passage, result.passage)), None)
+    def __init__(self) -> None:
+        self._pieces: list[_Piece] = []
+
+    @property
+    def results(self) -> list[Result]:
+        return [piece.result for piece in self._pieces]
+
+    def add(self, results: Iterable[Result]) -> None:
+        for result in results:
+            self._put(_Piece(result), len(self._pieces))
+
+    def _put(self, piece: "_Piece", place: int) -> None:
+        """Put it at its place, or, as one with a piece that it adjoins, at the better place of the two."""
+        passage = piece.passage
+        near = next((at for at, other in enumerate(self._pieces) if _adjoin(other.passage, passage)), None)
         if near is not None:
-            whole = replace(near, passage=_both(near.passage, result.passage))
-            # It may close a gap to another piece.
-            shown = joined([whole if other is near else other for other in shown])
-        elif not any(_repeats(result.passage, other.passage) for other in shown):
-            shown.append(result)
-    return shown
+            other = self._pieces.pop(near)
+            best, further = (other, piece) if near < place else (piece, other)
+            whole = replace(best.result, passage=_both(best.passage, further.passage))
+            self._put(_Piece(whole), min(near, place))  # It may close a gap to another piece.
+        elif not any(piece.repeats(other) for other in self._pieces[:place]):
+            later = [other for other in self._pieces[place:] if not other.repeats(piece)]
+            self._pieces[place:] = [piece, *later]
+
+
+class _Piece:
+    """A result, and what it says, which is read once."""
+
+    def __init__(self, result: Result) -> None:
+        self.result = result
+        self.passage = result.passage
+
+    @cached_property
+    def words(self) -> Counter[str]:
+        return Counter(_WORD.findall(_ADDRESS.sub("", self.passage.chunk.text)))
+
+    @cached_property
+    def values(self) -> frozenset[str]:
+        """Its names and numbers."""
+        return frozenset(word for word in self.words if word[0].isupper() or not word.isalpha())
+
+    def repeats(self, earlier: "_Piece") -> bool:
+        """Whether it says nothing that an earlier one does not."""
+        passage, other = self.passage, earlier.passage
+        if passage.content_type in (CHAT, DECISION) or passage.document_id == other.document_id:
+            return False
+        shorter, longer = sorted((len(passage.chunk.text), len(other.chunk.text)))
+        if shorter < max(rules.REPEATED_CHARS, rules.REPEATED_LENGTHS * longer):
+            return False
+        # A name or a number that the other does not have is another statement.
+        if not self.values <= earlier.words.keys():
+            return False
+        own = self.words - earlier.words
+        if not self.values.isdisjoint(own) or own.total() >= rules.REPEATED_OWN * self.words.total() > 0:
+            return False
+        least = 1.0 if passage.content_type == CODE else rules.REPEATED_SHARE
+        return (self.words & earlier.words).total() >= least * (self.words | earlier.words).total()
 
 
 def _is_section(one: Passage, other: Passage) -> bool:
@@ -56,19 +102,3 @@ def _both(best: Passage, other: Passage) -> Passage:
     last = max(first.span, second.span, key=lambda span: span.end)
     span = replace(first.span, end=last.end, end_line=last.end_line)
     return replace(best, chunk=replace(best.chunk, text=text, span=span))
-
-
-def _repeats(passage: Passage, earlier: Passage) -> bool:
-    """Whether a passage says nothing that an earlier one does not."""
-    if passage.document_id == earlier.document_id or passage.content_type in (CHAT, DECISION):
-        return False
-    text, other = passage.chunk.text, earlier.chunk.text
-    least = 1.0 if passage.content_type == CODE else rules.REPEATED_SHARE
-    if min(len(text), len(other)) < max(rules.REPEATED_CHARS, rules.REPEATED_LENGTHS * max(len(text), len(other))):
-        return False
-    words, others = (Counter(_WORD.findall(_ADDRESS.sub("", each))) for each in (text, other))
-    own = words - others
-    # A name or a number that the other does not have is another statement.
-    is_new = any(word[0].isupper() or not word.isalpha() for word in own)
-    is_new = is_new or own.total() >= rules.REPEATED_OWN * words.total() > 0
-    return not is_new and (words & others).total() >= least * (words | others).total()

@@ -21,7 +21,7 @@ from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
 from rag_context.search import message_rules, question_rules, ranking, rules
 from rag_context.search.code_rank import KnownCode, definitions_first, ranked_code
 from rag_context.search.identifiers import holders, identifiers_in
-from rag_context.search.joining import joined
+from rag_context.search.joining import Joining
 from rag_context.search.query import Mode, Query, Result, Standing
 from rag_context.search.question_times import nearnesses, threshold_shares, time_boosts
 from rag_context.search.reads import Reads, SnapshotReads
@@ -181,16 +181,16 @@ async def select(
     fused = fused + held * float(fused.max(initial=0.0))  # above all others, and among themselves as before
     ranked = _passing(query, gathered, calibration, fused, held, few=few)
     standing = _standing(vector_results) if vector_results is not None else {}
-    results, passages, batch = list[Result](), read, list(islice(ranked, query.limit))
-    while batch or not results:
+    shown, passages, batch = Joining(), read, list(islice(ranked, query.limit))
+    while batch or not shown.results:
         # One read for results, the messages around them and standing instructions.
         ids = dict.fromkeys([each.candidate.chunk.id for each in batch] + [*standing])
         ids.update((ref.id, None) for each in batch for ref in _messages_around(each.candidate.chunk, gathered) if ref)
         further = [id_ for id_ in ids if id_ not in passages]
         passages = {**passages, **(await reads.passages(further) if further or not passages else {})}
-        results = joined([*results, *_results(batch, _allowed(passages, query.where), gathered)])
+        shown.add(_results(batch, _allowed(passages, query.where), gathered))
         # Others come in for what was joined or repeated.
-        batch = list(islice(ranked, query.limit - len(results)))
+        batch = list(islice(ranked, query.limit - len(shown.results)))
         if not batch:
             break
     unanswerable = (
@@ -200,7 +200,7 @@ async def select(
     )
     listed = tuple(Standing(passages[id_], score) for id_, score in standing.items() if id_ in passages)
     other = message_rules.said_by_other(gathered.boosts.speaker, gathered.candidates)
-    return Selection(tuple(results), gathered, unanswerable, other, listed)
+    return Selection(tuple(shown.results), gathered, unanswerable, other, listed)
 
 
 def _standing(found: VectorResults) -> Mapping[str, float]:
