@@ -82,14 +82,11 @@ class _Piece:
         return (self.words & earlier.words).total() >= least * (self.words | earlier.words).total()
 
 
-def _is_section(one: Passage, other: Passage) -> bool:
-    is_same = one.document_id == other.document_id and one.chunk.span.heading == other.chunk.span.heading
-    return is_same and one.content_type != CHAT
-
-
 def _adjoin(one: Passage, other: Passage) -> bool:
     """Whether two passages are pieces of one section, without a gap between them, and short enough to be one."""
-    if not _is_section(one, other):
+    if one.document_id != other.document_id or one.content_type == CHAT:
+        return False
+    if one.chunk.span.heading != other.chunk.span.heading:
         return False
     first, second = sorted((one.chunk.span, other.chunk.span), key=lambda span: span.start)
     return first.start < second.start <= first.end and second.end - first.start <= rules.JOINED_CHARS
