@@ -17,8 +17,8 @@ from tests.stores.builders import axis, document, put
 
 PAGE_BYTES = 8192
 PAGES = 100
-TOGETHER = 25
-TIMEOUT_S = 30.0
+TOGETHER = 20
+TIMEOUT_S = 120.0
 CHECK_EVERY_S = 0.02
 
 
