@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rag_context.domain.callers import Bounds
-from rag_context.domain.documents import CODE, Missing
+from rag_context.domain.documents import CODE, Counts, Missing
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendUnavailableError
 from rag_context.memory.bounded import bounded_backends
@@ -97,7 +97,10 @@ class Counting(MemoryStore):
 
     def __init__(self, clock: FrozenClock, takes_s: float) -> None:
         super().__init__()
-        self.clock, self.takes_s, self.counted = clock, takes_s, 0
+        self.clock, self.takes_s, self.counted, self.pending = clock, takes_s, 0, 1
+
+    async def counts(self) -> Counts:
+        return Counts(1, self.pending, 100, 100 - self.pending)
 
     async def missing_vectors(self, where: Filter) -> Missing:
         self.counted += 1
@@ -125,6 +128,19 @@ async def test_counting_takes_a_bounded_share_of_the_time() -> None:
         await coverage.missing(Filter())
         clock.advance(0.01)
     assert 5 <= store.counted <= 1 + COUNTING_SHARE * clock() / store.takes_s
+
+
+async def test_that_all_vectors_have_come_is_seen_at_once() -> None:
+    clock = FrozenClock()
+    store = Counting(clock, 0.1)
+    coverage = Coverage(store, clock)
+    assert await coverage.missing(Filter()) == Missing(1, 100)
+    store.version += 1
+    assert await coverage.missing(Filter()) == Missing(1, 100)
+    store.pending = 0
+    assert coverage.known(Filter()) is None
+    assert await coverage.missing(Filter()) == Missing()
+    assert store.counted == 1
 
 
 async def test_lost_vectors_are_counted_in_the_whole_index() -> None:

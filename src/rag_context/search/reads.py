@@ -220,7 +220,8 @@ class Coverage:
     """Counts how many vectors of what a filter lets through are missing, and remembers the counts.
 
     A count is valid while the index does not change; while it does (documents come in, vectors follow), counting again
-    takes a twentieth of the time at most, so that no search waits for the label of another. `lost` are vectors that are
+    takes a twentieth of the time at most, so that no search waits for the label of another. That all have come is seen
+    at once. `lost` are vectors that are
     missing from the store beside the documents, for which no document waits.
     """
 
@@ -231,16 +232,31 @@ class Coverage:
 
     async def missing(self, where: Filter) -> Missing:
         """What is missing of what `where` lets through; where it cannot be counted now, what was counted last."""
-        lost = self.lost()
-        return lost if lost.vectors else self.known(where) or await self._counted(where)
+        if (lost := self.lost()).vectors:
+            return lost
+        known = self._counts.get(where)
+        if known is None or (known.version != self.documents.version and self.clock() >= known.valid_until):
+            return await self._counted(where)
+        # Those that were counted as missing may all have come since, which costs less to see than to count.
+        has_come = known.missing.vectors and known.version != self.documents.version and await self._is_complete()
+        return Missing() if has_come else known.missing
 
     def known(self, where: Filter) -> Missing | None:
-        """What is missing, where that was counted and is still valid; None where it must be counted."""
+        """What is missing, where that needs no call; None otherwise."""
         known = self._counts.get(where)
         if known is None or self.lost().vectors:
             return None
-        is_valid = known.version == self.documents.version or self.clock() < known.valid_until
-        return known.missing if is_valid else None
+        if known.version == self.documents.version:
+            return known.missing
+        return None if known.missing.vectors or self.clock() >= known.valid_until else known.missing
+
+    async def _is_complete(self) -> bool:
+        try:
+            counts = await self.documents.counts()
+        except BackendError as error:
+            logger.debug("documents could not be counted: %s", error)
+            return False
+        return not counts.pending + counts.others and counts.vectors >= counts.chunks
 
     async def _counted(self, where: Filter) -> Missing:
         version = self.documents.version  # read before counting: what changes meanwhile is counted again
