@@ -187,7 +187,7 @@ async def test_a_write_that_no_majority_has_in_time_says_so_and_may_be_repeated(
 
 @pytest.mark.parametrize("command", ["insert", "findAndModify", "update"])
 async def test_a_write_goes_on_with_the_primary_that_is_elected_meanwhile(member: str, command: str) -> None:
-    # The only member: until its next heartbeat none is known, which on a busy machine takes longer than a quarter second.
+    # The only member: until the next heartbeat none is known, on a busy machine for more than a quarter second.
     async with open_mongodb(f"{member}&serverSelectionTimeoutMS=12000") as opened:
         await opened.texts._indexes.ensure()
         gone = {"failCommands": [command], "errorCode": 10107, "errorLabels": ["RetryableWriteError"]}
