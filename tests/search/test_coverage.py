@@ -97,10 +97,10 @@ class Counting(MemoryStore):
 
     def __init__(self, clock: FrozenClock, takes_s: float) -> None:
         super().__init__()
-        self.clock, self.takes_s, self.counted, self.pending = clock, takes_s, 0, 1
+        self.clock, self.takes_s, self.counted, self.waiting = clock, takes_s, 0, 1
 
     async def counts(self) -> Counts:
-        return Counts(1, self.pending, 100, 100 - self.pending)
+        return Counts(1, self.waiting, 100, 100 - self.waiting)
 
     async def missing_vectors(self, where: Filter) -> Missing:
         self.counted += 1
@@ -137,7 +137,7 @@ async def test_that_all_vectors_have_come_is_seen_at_once() -> None:
     assert await coverage.missing(Filter()) == Missing(1, 100)
     store.version += 1
     assert await coverage.missing(Filter()) == Missing(1, 100)
-    store.pending = 0
+    store.waiting = 0
     assert coverage.known(Filter()) is None
     assert await coverage.missing(Filter()) == Missing()
     assert store.counted == 1
