@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.cli.restored_logging import restored_logging
+from tests.servers.qdrant import real_server_as_found
 from tests.servers.shared import shared_chroma, shared_mongodb, shared_postgres, shared_postgres_template, shared_qdrant
 
 __all__ = ["shared_chroma", "shared_mongodb", "shared_postgres", "shared_postgres_template", "shared_qdrant"]
@@ -82,6 +83,12 @@ def _collector_as_before() -> Iterator[None]:
     gc.callbacks[:] = [each for each in gc.callbacks if not type(each).__module__.startswith("rag_context.")]
     if not frozen:
         gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def _real_qdrant_as_found() -> Iterator[None]:
+    with real_server_as_found():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -450,7 +450,8 @@ def _summed_up(run: Run, records: Sequence[Record], readers: Sequence[Readers], 
         if not is_late and (each.status != OK or each.label[0] not in (1, 2)):
             yield f"a search: {each.status} {each.answer}"
     for write in rejected:
-        yield f"a write: {write.status} {write.error}"
+        if '"OVERLOADED"' not in str(write.error):
+            yield f"a write: {write.status} {write.error}"
     for reader in readers:
         for state in ("stale", "missing"):
             if reader.reads[state]:

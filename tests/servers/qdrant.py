@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 import uvicorn
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from qdrant_client import models
+from qdrant_client import QdrantClient, models
 from qdrant_client.http.models import QueryResponse
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -359,6 +359,27 @@ def endpoint() -> Iterator[Endpoint]:
         return
     with running() as stub_server:
         yield Endpoint(stub_server.url, stub_server.grpc_port)
+
+
+@contextmanager
+def real_server_as_found() -> Iterator[None]:
+    """Remove from the real server, where one is used, what a test created: others' collections are listed too."""
+    url = os.environ.get("RAG_TEST_QDRANT_URL")
+    if url is None:
+        yield
+        return
+    client = QdrantClient(url, api_key=os.environ.get("RAG_TEST_QDRANT_API_KEY"), check_compatibility=False)
+    try:
+        found = _collections(client)
+        yield
+        for name in _collections(client) - found:
+            client.delete_collection(name)
+    finally:
+        client.close()
+
+
+def _collections(client: QdrantClient) -> set[str]:
+    return {each.name for each in client.get_collections().collections}
 
 
 def main() -> None:

@@ -41,6 +41,10 @@ TIMEOUT_S = 30.0
 _TRIES = 3
 """How often a write is repeated that the server accepted without confirming that it was applied."""
 
+_CREATION_TRIES = 20
+_CREATION_PAUSE_S = 0.1
+"""Qdrant fails to describe a collection while it creates its shards for another client."""
+
 _CONNECTIONS = 64
 
 _IDLE_S = 2.0
@@ -152,10 +156,19 @@ class QdrantConnection:
             await self.call(work)
         except errors.BackendRejectedError as rejection:
             try:
-                return await self.info()
+                return await self._made_by_another()
             except NoCollectionError:
                 raise rejection from rejection.__cause__
         return None
+
+    async def _made_by_another(self) -> models.CollectionInfo:
+        for _ in range(_CREATION_TRIES):
+            try:
+                return await self.info()
+            except errors.BackendUnavailableError as error:
+                logger.debug("qdrant: collection %r is being created: %s", self.collection, error)
+                await asyncio.sleep(_CREATION_PAUSE_S)
+        return await self.info()
 
     async def index(self, field: str, schema: models.PayloadSchemaParams) -> None:
         await self.update(
