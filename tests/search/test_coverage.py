@@ -11,7 +11,15 @@ from rag_context.errors import BackendUnavailableError
 from rag_context.memory.bounded import bounded_backends
 from rag_context.ports.reading import DocumentStore
 from rag_context.search.query import Level, Mode, Query, RetrieverStatus
-from rag_context.search.reads import COUNTING_SHARE, VECTORS_LOST, Coverage, described, lowers_level, matters
+from rag_context.search.reads import (
+    COUNTING_SHARE,
+    LOOK_EVERY_S,
+    VECTORS_LOST,
+    Coverage,
+    described,
+    lowers_level,
+    matters,
+)
 from rag_context.testing import Fault, Faulty, FrozenClock
 from tests.memory_stores import MemoryStore
 from tests.search.harness import ChainHarness
@@ -130,7 +138,7 @@ async def test_counting_takes_a_bounded_share_of_the_time() -> None:
     assert 5 <= store.counted <= 1 + COUNTING_SHARE * clock() / store.takes_s
 
 
-async def test_that_all_vectors_have_come_is_seen_at_once() -> None:
+async def test_that_all_vectors_have_come_is_seen_without_counting() -> None:
     clock = FrozenClock()
     store = Counting(clock, 0.1)
     coverage = Coverage(store, clock)
@@ -139,6 +147,9 @@ async def test_that_all_vectors_have_come_is_seen_at_once() -> None:
     assert await coverage.missing(Filter()) == Missing(1, 100)
     store.waiting = 0
     assert coverage.known(Filter()) is None
+    assert await coverage.missing(Filter()) == Missing(1, 100), "it looked a moment ago"
+    clock.advance(LOOK_EVERY_S)
+    assert await coverage.missing(Filter()) == Missing()
     assert await coverage.missing(Filter()) == Missing()
     assert store.counted == 1
 

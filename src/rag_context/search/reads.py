@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias, TypeVar
 
@@ -45,6 +45,9 @@ VECTORS_LOST = "Vectors were lost and are computed again: passages without one a
 
 COUNTING_SHARE = 0.05
 """Most of the time that is spent on counting one filter's vectors while the index keeps changing."""
+
+LOOK_EVERY_S = 0.1
+"""How often a search reads the totals, while vectors were missing when they were counted."""
 
 REMEMBERED = 1000
 
@@ -213,6 +216,8 @@ class _Count:
     version: int
     valid_until: float
     """However much the index changes, it is not counted again before (by the clock)."""
+    looked: float = -math.inf
+    """When the totals were read last, which say whether all have come."""
 
 
 @dataclass
@@ -221,8 +226,8 @@ class Coverage:
 
     A count is valid while the index does not change; while it does (documents come in, vectors follow), counting again
     takes a twentieth of the time at most, so that no search waits for the label of another. That all have come is seen
-    at once. `lost` are vectors that are
-    missing from the store beside the documents, for which no document waits.
+    within a tenth of a second. `lost` are vectors that are missing from the store beside the documents, for which no
+    document waits.
     """
 
     documents: DocumentStore
@@ -234,12 +239,16 @@ class Coverage:
         """What is missing of what `where` lets through; where it cannot be counted now, what was counted last."""
         if (lost := self.lost()).vectors:
             return lost
+        version = self.documents.version
         known = self._counts.get(where)
-        if known is None or (known.version != self.documents.version and self.clock() >= known.valid_until):
+        if known is None or (known.version != version and self.clock() >= known.valid_until):
             return await self._counted(where)
-        # Those that were counted as missing may all have come since, which costs less to see than to count.
-        has_come = known.missing.vectors and known.version != self.documents.version and await self._is_complete()
-        return Missing() if has_come else known.missing
+        is_stale = known.missing.vectors and known.version != version
+        if is_stale and self.clock() >= known.looked + LOOK_EVERY_S:
+            known.looked = self.clock()
+            if await self._is_complete():
+                known = self._counts[where] = replace(known, missing=Missing(), version=version)
+        return known.missing
 
     def known(self, where: Filter) -> Missing | None:
         """What is missing, where that needs no call; None otherwise."""

@@ -453,7 +453,7 @@ class PageCheck:
                 continue
             pause_s = max(self._every_s, MOST_SHARE * (time.monotonic() - started))
             # A file may change twice within one step of its clock, with one stamp: what is so young is checked again.
-            self._checked = stamp if begun_ns - stamp[-1] > CLOCK_STEP_NS else None
+            self._checked = stamp if abs(begun_ns - stamp[-1]) > CLOCK_STEP_NS else None
             if problem is not None:
                 self._file.saw(problem)
             elif not damage.is_of(stamp):  # a read that met damage meanwhile knows better
