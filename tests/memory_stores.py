@@ -201,6 +201,9 @@ class MemoryStore:
         missing = sum(vector is None for _, _, vector in visible)
         return Missing(missing, len(visible)) if missing else Missing()
 
+    async def has_all_vectors(self) -> bool:
+        return all(entry.vectors is not None for entry in self._entries.values())
+
     async def ping(self) -> str:
         return f"{len(self._entries)} documents in memory"
 

@@ -61,7 +61,7 @@ async def test_others_collections_are_listed_as_such_and_never_touched(
     await provider.upsert("docs", notes(3), axes(3))
     (storage,) = await storages(client, provider)
     prefix = storage.split(".")[0]
-    others = ["p4nth30n_context", f"{prefix}.docs", f"{prefix}.docs.backup", f"{prefix}.docs.{'0' * 31}"]
+    others = [f"{prefix}context", f"{prefix}.docs", f"{prefix}.docs.backup", f"{prefix}.docs.{'0' * 31}"]
     for name in others:
         await client.delete_collection(name)
         await client.create_collection(name, models.VectorParams(size=2, distance=models.Distance.DOT))

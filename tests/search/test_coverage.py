@@ -5,21 +5,13 @@ from dataclasses import replace
 import pytest
 
 from rag_context.domain.callers import Bounds
-from rag_context.domain.documents import CODE, Counts, Missing
+from rag_context.domain.documents import CODE, Missing
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendUnavailableError
 from rag_context.memory.bounded import bounded_backends
 from rag_context.ports.reading import DocumentStore
 from rag_context.search.query import Level, Mode, Query, RetrieverStatus
-from rag_context.search.reads import (
-    COUNTING_SHARE,
-    LOOK_EVERY_S,
-    VECTORS_LOST,
-    Coverage,
-    described,
-    lowers_level,
-    matters,
-)
+from rag_context.search.reads import COUNTING_SHARE, VECTORS_LOST, Coverage, described, lowers_level, matters
 from rag_context.testing import Fault, Faulty, FrozenClock
 from tests.memory_stores import MemoryStore
 from tests.search.harness import ChainHarness
@@ -107,8 +99,8 @@ class Counting(MemoryStore):
         super().__init__()
         self.clock, self.takes_s, self.counted, self.waiting = clock, takes_s, 0, 1
 
-    async def counts(self) -> Counts:
-        return Counts(1, self.waiting, 100, 100 - self.waiting)
+    async def has_all_vectors(self) -> bool:
+        return self.waiting == 0
 
     async def missing_vectors(self, where: Filter) -> Missing:
         self.counted += 1
@@ -147,8 +139,6 @@ async def test_that_all_vectors_have_come_is_seen_without_counting() -> None:
     assert await coverage.missing(Filter()) == Missing(1, 100)
     store.waiting = 0
     assert coverage.known(Filter()) is None
-    assert await coverage.missing(Filter()) == Missing(1, 100), "it looked a moment ago"
-    clock.advance(LOOK_EVERY_S)
     assert await coverage.missing(Filter()) == Missing()
     assert await coverage.missing(Filter()) == Missing()
     assert store.counted == 1
@@ -168,6 +158,16 @@ async def test_an_answer_to_a_key_with_bounds_says_that_vectors_were_lost() -> N
     sources = replace(harness.sources, lost_vectors=lambda: Missing(4, 10, of_all=True))
     answer = await harness.chain.over(bounded_backends(sources, Bounds(agents=("alicia",)))).search(Query(QUOTE))
     assert (answer.level, answer.warning) == (Level.TEXT, VECTORS_LOST)
+
+
+async def test_that_all_vectors_have_come_is_seen_for_a_key_with_bounds_too() -> None:
+    harness, clock = ChainHarness(), FrozenClock()
+    store = Counting(clock, 0.1)
+    seen = bounded_backends(replace(harness.sources, documents=store), Bounds(agents=("alicia",)))
+    coverage = Coverage(seen.documents, clock)
+    assert await coverage.missing(Filter()) == Missing(1, 100)
+    store.version, store.waiting = store.version + 1, 0
+    assert await coverage.missing(Filter()) == Missing()
 
 
 async def test_what_cannot_be_counted_is_as_it_was() -> None:

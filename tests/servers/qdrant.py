@@ -361,9 +361,13 @@ def endpoint() -> Iterator[Endpoint]:
         yield Endpoint(stub_server.url, stub_server.grpc_port)
 
 
+OF_TESTS = "test-"
+"""How the names of collections begin that tests create; no other one is removed."""
+
+
 @contextmanager
 def real_server_as_found() -> Iterator[None]:
-    """Remove from the real server, where one is used, what a test created: others' collections are listed too."""
+    """Remove from the real server, where one is used, what a test created: tests see all collections that are there."""
     url = os.environ.get("RAG_TEST_QDRANT_URL")
     if url is None:
         yield
@@ -373,7 +377,8 @@ def real_server_as_found() -> Iterator[None]:
         found = _collections(client)
         yield
         for name in _collections(client) - found:
-            client.delete_collection(name)
+            if name.startswith(OF_TESTS):
+                client.delete_collection(name)
     finally:
         client.close()
 

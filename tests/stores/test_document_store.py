@@ -381,10 +381,12 @@ async def test_missing_vectors_are_counted_under_a_filter(store: Stores) -> None
     tenant = Tenant("p", "main", "0123456789abcdef")
     await put(store, document("a", session_id="s-1", metadata=Metadata(tags=("x",))), vector=axis(0))
     assert await store.documents.missing_vectors(Filter()) == Missing()
+    assert await store.documents.has_all_vectors()
     await put(store, document("b", "one two", session_id="s-2"), "one", "two")
     await put(store, document("c", session_id="s-2"), vector=axis(1))
     await put(store, document("d", tenant=tenant))
     assert await store.documents.missing_vectors(Filter()) == Missing(2, 4)
+    assert not await store.documents.has_all_vectors()
     assert await store.documents.missing_vectors(Filter(session_id="s-2")) == Missing(2, 3)
     assert await store.documents.missing_vectors(Filter(session_id="s-1")) == Missing()
     assert await store.documents.missing_vectors(Filter(tags=("x",))) == Missing()
@@ -392,6 +394,8 @@ async def test_missing_vectors_are_counted_under_a_filter(store: Stores) -> None
     assert await store.documents.missing_vectors(Filter(Tenant("unknown"))) == Missing()
     await store.documents.delete(document("b", "one two").id)
     assert await store.documents.missing_vectors(Filter()) == Missing()
+    await store.documents.delete(document("d", tenant=tenant).id)
+    assert await store.documents.has_all_vectors()
 
 
 async def test_retrievals_of_unknown_documents_are_no_error(store: Stores) -> None:

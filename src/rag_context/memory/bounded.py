@@ -63,7 +63,8 @@ class _Documents:
         self._bounds = bounds
         # Of documents that were found within the bounds; what they return is theirs alone.
         self.passages, self.chunks, self.retrievals = inner.passages, inner.chunks, inner.retrievals
-        self.ping = inner.ping
+        # Whether a count is still right, of which the key sees its own part only.
+        self.ping, self.has_all_vectors = inner.ping, inner.has_all_vectors
 
     @property
     def version(self) -> int:

@@ -125,6 +125,9 @@ class DocumentStore(Protocol):
     async def missing_vectors(self, where: Filter) -> documents.Missing:
         """How many of the passages that a filter lets through have no vector; the total is 0 where all have one."""
 
+    async def has_all_vectors(self) -> bool:
+        """Whether each passage in the store has its vector, as far as that is known without counting."""
+
     async def ping(self) -> str: ...
 
 

@@ -46,9 +46,6 @@ VECTORS_LOST = "Vectors were lost and are computed again: passages without one a
 COUNTING_SHARE = 0.05
 """Most of the time that is spent on counting one filter's vectors while the index keeps changing."""
 
-LOOK_EVERY_S = 0.1
-"""How often a search reads the totals, while vectors were missing when they were counted."""
-
 REMEMBERED = 1000
 
 
@@ -216,8 +213,6 @@ class _Count:
     version: int
     valid_until: float
     """However much the index changes, it is not counted again before (by the clock)."""
-    looked: float = -math.inf
-    """When the totals were read last, which say whether all have come."""
 
 
 @dataclass
@@ -226,8 +221,7 @@ class Coverage:
 
     A count is valid while the index does not change; while it does (documents come in, vectors follow), counting again
     takes a twentieth of the time at most, so that no search waits for the label of another. That all have come is seen
-    within a tenth of a second. `lost` are vectors that are missing from the store beside the documents, for which no
-    document waits.
+    at once. `lost` are vectors that are missing from the store beside the documents, for which no document waits.
     """
 
     documents: DocumentStore
@@ -243,11 +237,8 @@ class Coverage:
         known = self._counts.get(where)
         if known is None or (known.version != version and self.clock() >= known.valid_until):
             return await self._counted(where)
-        is_stale = known.missing.vectors and known.version != version
-        if is_stale and self.clock() >= known.looked + LOOK_EVERY_S:
-            known.looked = self.clock()
-            if await self._is_complete():
-                known = self._counts[where] = replace(known, missing=Missing(), version=version)
+        if known.missing.vectors and known.version != version and await self._has_all():
+            known = self._counts[where] = replace(known, missing=Missing(), version=version)
         return known.missing
 
     def known(self, where: Filter) -> Missing | None:
@@ -259,13 +250,12 @@ class Coverage:
             return known.missing
         return None if known.missing.vectors or self.clock() >= known.valid_until else known.missing
 
-    async def _is_complete(self) -> bool:
+    async def _has_all(self) -> bool:
         try:
-            counts = await self.documents.counts()
+            return await self.documents.has_all_vectors()
         except BackendError as error:
-            logger.debug("documents could not be counted: %s", error)
+            logger.debug("whether all vectors have come is not known: %s", error)
             return False
-        return not counts.pending + counts.others and counts.vectors >= counts.chunks
 
     async def _counted(self, where: Filter) -> Missing:
         version = self.documents.version  # read before counting: what changes meanwhile is counted again

@@ -217,6 +217,14 @@ class MongoDocuments(MongoRegistry):
             trials = writing.state.with_options(write_concern=concern)
             await trials.update_one({"_id": "trial"}, {"$inc": {"count": 1}}, upsert=True)
 
+    async def has_all_vectors(self) -> bool:
+        if (await self._state.current()).totals.pending > 0:
+            return False
+        if not self._state.finds_others:
+            return True
+        async with self._mongo.reached():
+            return await self._documents.find_one(records.THEIRS, {"_id": 1}) is None
+
     async def missing_vectors(self, where: Filter) -> Missing:
         """A conversation counts as a whole, with the time at which it began; 0 of 0 where no document is pending."""
         missing = others = 0

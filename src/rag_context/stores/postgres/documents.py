@@ -69,11 +69,15 @@ class PostgresDocuments(SqlDocuments):
         seen = await self._state.of_tenant(tenant)
         return TenantState(seen.stamp, seen.documents)
 
-    async def missing_vectors(self, where: Filter) -> Missing:
+    async def has_all_vectors(self) -> bool:
         seen = await self._state.current()
+        return not seen.pending and seen.vectors >= seen.chunks
+
+    async def missing_vectors(self, where: Filter) -> Missing:
         # Called with searches: where no document is pending and none lost its vectors, it costs no statement.
-        if not seen.pending and seen.vectors >= seen.chunks:
+        if await self.has_all_vectors():
             return Missing()
+        seen = await self._state.current()
         of_pending = "d.status = 'pending' AND" if seen.pending else ""
         parameters = Parameters()
         is_missing = _MISSING_VECTOR.format(generation=seen.generation)

@@ -165,6 +165,8 @@ class QdrantConnection:
         for _ in range(_CREATION_TRIES):
             try:
                 return await self.info()
+            except errors.BackendTimeoutError:
+                raise
             except errors.BackendUnavailableError as error:
                 logger.debug("qdrant: collection %r is being created: %s", self.collection, error)
                 await asyncio.sleep(_CREATION_PAUSE_S)

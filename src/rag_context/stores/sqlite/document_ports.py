@@ -95,6 +95,10 @@ class SqliteDocuments(SqlDocuments):
     def missing_vectors(self, connection: sqlite3.Connection, where: Filter) -> Missing:
         return document_rows.read_missing_vectors(connection, self._has_split_vectors, where)
 
+    @reading
+    def has_all_vectors(self, connection: sqlite3.Connection) -> bool:
+        return document_rows.has_all_vectors(document_rows.read_counts(connection), self._has_split_vectors)
+
     async def ping(self) -> str:
         await self._database.round()
         counts = await self.counts()

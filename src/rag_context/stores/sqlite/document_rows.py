@@ -132,10 +132,14 @@ def read_counts(connection: sqlite3.Connection) -> Counts:
     return Counts(*connection.execute("SELECT documents, pending, chunks, vectors FROM totals").fetchone())
 
 
+def has_all_vectors(counts: Counts, has_split_vectors: bool) -> bool:
+    return not counts.pending and (has_split_vectors or counts.vectors >= counts.chunks)
+
+
 def read_missing_vectors(connection: sqlite3.Connection, has_split_vectors: bool, where: Filter) -> Missing:
     """Reads pending documents only, as long as there are any; all that pass the filter where others lost vectors."""
     counts = read_counts(connection)
-    if not counts.pending and (has_split_vectors or counts.vectors >= counts.chunks):
+    if has_all_vectors(counts, has_split_vectors):
         return Missing()
     parameters = Parameters()
     clauses = condition(where, parameters, _CHUNK_TIME)
