@@ -10,6 +10,7 @@ from typing import Any
 from rag_context.api.handlers import CallContext
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
 from rag_context.api.search import SearchRequest, SearchResponse
+from rag_context.domain.documents import Missing
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.redaction import RedactionMode, Redactor
 from rag_context.memory.background_maintenance import BackgroundMaintenance
@@ -58,6 +59,7 @@ class ServiceHarness:
             embedding=Dependency("embedder", self.bound.ping),
             vector_store=Dependency("vectors", self.store.vectors.ping),
             document_store=Dependency("documents", self.documents.port.ping),
+            lost_vectors=self._lost_vectors,
         )
         self.indexer = Indexer(
             embedder=self.bound,
@@ -118,6 +120,10 @@ class ServiceHarness:
         """Index, the short way."""
         body = {"content": content, "contentType": "documentation", "sessionId": "s", "source": "notes", **fields}
         return await self.service.index(IndexRequest.model_validate(body), CallContext("r-1"))
+
+    def _lost_vectors(self) -> Missing:
+        reconciler = self.maintenance.reconciler
+        return Missing() if reconciler is None else reconciler.lost()
 
     async def _try_write(self) -> None:
         if self.writer.fault is not None and self.writer.fault.error is not None:

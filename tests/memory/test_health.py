@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from typing import cast
 
 import pytest
 
@@ -15,7 +16,9 @@ from rag_context.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
 )
+from rag_context.ingest.split_stores import Reconciler
 from rag_context.memory.health import STALLED_S
+from rag_context.ports.writing import DocumentWriter, VectorWriter
 from rag_context.resilience.component_checks import WRITE_TTL_S
 from rag_context.testing import FakeEmbedder, Fault
 from tests.memory.harness import ServiceHarness
@@ -56,6 +59,37 @@ async def test_a_dead_store_is_unavailable_and_counts_nothing(harness: ServiceHa
     assert health.mongo_status is Status.UNAVAILABLE
     assert not health.healthy
     assert health.indexed_documents == 0
+
+
+class Emptied:
+    """Vectors of another store, which have all gone."""
+
+    async def count(self) -> int:
+        return 0
+
+
+async def test_a_report_itself_sees_that_vectors_have_gone(harness: ServiceHarness) -> None:
+    """No background work runs here: nothing has compared the stores before."""
+    await harness.index("Some text.")
+    beside(harness, Emptied())
+    health = await harness.service.health()
+    assert (health.healthy, health.qdrant_status) == (False, Status.DEGRADED)
+
+
+async def test_a_report_counts_what_becomes_pending_while_it_is_made(harness: ServiceHarness) -> None:
+    class Slow(Emptied):
+        async def count(self) -> int:
+            await pending(harness)
+            return 0
+
+    beside(harness, Slow())
+    assert (await harness.service.health()).pending_documents == 1
+
+
+def beside(harness: ServiceHarness, vectors: Emptied) -> None:
+    """Have the service compare its documents with the vectors of another store."""
+    documents, writer = harness.documents.port, cast("DocumentWriter", harness.store)
+    harness.maintenance.reconciler = Reconciler(documents, writer, cast("VectorWriter", vectors))
 
 
 async def pending(harness: ServiceHarness) -> None:

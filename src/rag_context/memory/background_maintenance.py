@@ -168,7 +168,7 @@ class BackgroundMaintenance:
         while True:
             try:
                 # Every second, because searches and the health report must say that vectors are lost.
-                differs = await self._with_timeout(self.reconciler.differ())
+                differs = await self.stores_differ(RECONCILE_TIMEOUT_S)
                 mismatches = mismatches + 1 if differs else 0
                 if self.clock() >= compare_at and (not differs or mismatches >= MISMATCHES_BEFORE_COMPARING):
                     compare_at = self.clock() + RECONCILE_EVERY_S
@@ -191,8 +191,12 @@ class BackgroundMaintenance:
             await set_within(self._rebuild_now, REBUILD_EVERY_S)
             self._rebuild_now.clear()
 
-    async def _with_timeout(self, work: Awaitable[T]) -> T:
-        return await Deadline.after(RECONCILE_TIMEOUT_S, self.clock).bound("vectors", work)
+    async def stores_differ(self, timeout_s: float) -> bool:
+        """Compare how much both stores hold, and note what is lost; False for one store. Raises: BackendError."""
+        return self.reconciler is not None and await self._with_timeout(self.reconciler.differ(), timeout_s)
+
+    async def _with_timeout(self, work: Awaitable[T], timeout_s: float = RECONCILE_TIMEOUT_S) -> T:
+        return await Deadline.after(timeout_s, self.clock).bound("vectors", work)
 
     async def _repair(self, reconciler: Reconciler, found: Divergence) -> None:
         """Embed documents again whose vectors are missing; vectors of unknown documents stay."""

@@ -4,6 +4,7 @@ import asyncio
 import heapq
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -426,6 +427,10 @@ class Service:
             await self._dependencies.chain.search(PROBE)
         counts = await self._count()  # first: a store that fails here is examined again, not answered from the cache
         findings = await self._dependencies.health.examine(counts, self._known_model())
+        if self._dependencies.maintenance.reconciler and all(each.status is Status.HEALTHY for each in findings):
+            with suppress(BackendError):
+                await self._dependencies.maintenance.stores_differ(COUNT_TIMEOUT_S)
+            counts = await self._count()  # what is lost may have become pending since
         if self.collections is not None:
             findings = (*findings, *await self.collections.maintenance.examine())
         return health_response(
