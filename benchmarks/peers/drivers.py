@@ -15,10 +15,12 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from benchmarks.peers.mcp_server_qdrant import COLLECTION, LIMIT, MAX_TOKENS, ended, mcp_server_qdrant
+from benchmarks.peers.answers import COLLECTION, LIMIT, MAX_TOKENS, Answer, Fields, names_of
+from benchmarks.peers.mcp_server_qdrant import ended, mcp_server_qdrant
 
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
@@ -37,14 +39,14 @@ START_S = 60.0
 class Peer(Protocol):
     """What is measured of a peer."""
 
-    def add(self, texts: Sequence[str]) -> None:
-        """Embed and store texts."""
+    def add(self, texts: Sequence[str], fields: Sequence[Fields]) -> None:
+        """Embed and store texts; what else is known of each is for a peer that reads more than texts, or empty."""
 
     def save(self) -> None:
         """Write to disk what is not there yet."""
 
-    def ask(self, question: str) -> list[str]:
-        """The texts of the `LIMIT` best results, best first."""
+    def ask(self, question: str) -> Answer:
+        """Search."""
 
 
 Opened: TypeAlias = Iterator[Peer]
@@ -90,24 +92,26 @@ class RagContext:
         self._client = client
         self._count = 0
 
-    def add(self, texts: Sequence[str]) -> None:
-        for receipt in self._client.bulk(self._document(text) for text in texts):
+    def add(self, texts: Sequence[str], fields: Sequence[Fields]) -> None:
+        always = {"contentType": "documentation", "sessionId": COLLECTION}
+        names = names_of(texts, fields, self._count)
+        self._count += len(texts)
+        for receipt in self._client.bulk(
+            {**always, **known, "source": name, "content": text}
+            for text, name, known in zip(texts, names, fields or [{}] * len(texts), strict=True)
+        ):
             if receipt.status != "indexed":
                 raise RuntimeError(f"a text was {receipt.status}: {receipt.reason}")
-
-    def _document(self, text: str) -> dict[str, object]:
-        self._count += 1
-        fields = {"contentType": "documentation", "sessionId": COLLECTION, "source": f"texts/{self._count}"}
-        return {"content": text, **fields}
 
     def save(self) -> None:
         """Each receipt came after the text was on disk."""
 
-    def ask(self, question: str) -> list[str]:
+    def ask(self, question: str) -> Answer:
         answer = self._client.search(question, limit=LIMIT)
         if answer.fallback_level != 1:
             raise RuntimeError(f"an answer of level {answer.fallback_level}: {answer.warning}")
-        return [result.content for result in answer.results]
+        found = [(each.content, each.source) for each in (*answer.results, *(answer.standing or ()))]
+        return Answer([text for text, _ in found], [source for _, source in found], bool(answer.no_answer))
 
 
 @contextmanager
@@ -131,19 +135,19 @@ class Chroma:
         self._collection = collection
         self._count = 0
 
-    def add(self, texts: Sequence[str]) -> None:
-        for batch in batches(texts):
-            ids = [f"text-{self._count + number}" for number in range(len(batch))]
+    def add(self, texts: Sequence[str], fields: Sequence[Fields]) -> None:
+        names = names_of(texts, fields, self._count)
+        self._count += len(texts)
+        for ids, batch in zip(batches(names), batches(texts), strict=True):
             self._collection.add(ids=ids, documents=batch)
-            self._count += len(batch)
 
     def save(self) -> None:
         """The server did, with each call."""
 
-    def ask(self, question: str) -> list[str]:
+    def ask(self, question: str) -> Answer:
         found = self._collection.query(query_texts=[question], n_results=LIMIT, include=["documents", "distances"])
         assert found["documents"] is not None
-        return list(found["documents"][0])
+        return Answer(list(found["documents"][0]), list(found["ids"][0]))
 
 
 @contextmanager
@@ -194,24 +198,28 @@ def _chroma_function(model: Model) -> Any:
 class LangChain:
     """LangChain's FAISS vector store, in this process."""
 
-    def __init__(self, first: "Callable[[list[str]], FAISS]", folder: Path) -> None:
+    def __init__(self, first: "Callable[[list[str], list[str]], FAISS]", folder: Path) -> None:
         self._first, self._folder = first, folder
         self._store: FAISS | None = None
+        self._count = 0
 
-    def add(self, texts: Sequence[str]) -> None:
-        for batch in batches(texts):
+    def add(self, texts: Sequence[str], fields: Sequence[Fields]) -> None:
+        names = names_of(texts, fields, self._count)
+        self._count += len(texts)
+        for ids, batch in zip(batches(names), batches(texts), strict=True):
             if self._store is None:
-                self._store = self._first(batch)
+                self._store = self._first(batch, ids)
             else:
-                self._store.add_texts(batch)
+                self._store.add_texts(batch, ids=ids)
 
     def save(self) -> None:
         assert self._store is not None
         self._store.save_local(str(self._folder))
 
-    def ask(self, question: str) -> list[str]:
+    def ask(self, question: str) -> Answer:
         assert self._store is not None
-        return [document.page_content for document in self._store.similarity_search(question, k=LIMIT)]
+        found = self._store.similarity_search(question, k=LIMIT)
+        return Answer([document.page_content for document in found], [str(document.id) for document in found])
 
 
 @contextmanager
@@ -231,7 +239,7 @@ def langchain_faiss(folder: Path, model_dir: Path) -> Opened:
             return model.embed(text)
 
     embeddings = MiniLm()
-    yield LangChain(lambda texts: FAISS.from_texts(texts, embeddings), folder / "data")
+    yield LangChain(lambda texts, ids: FAISS.from_texts(texts, embeddings, ids=ids), folder / "data")
 
 
 class LlamaIndex:
@@ -240,20 +248,24 @@ class LlamaIndex:
     def __init__(self, index: "VectorStoreIndex", folder: Path) -> None:
         self._index, self._folder = index, folder
         self._retriever: BaseRetriever | None = None
+        self._count = 0
 
-    def add(self, texts: Sequence[str]) -> None:
+    def add(self, texts: Sequence[str], fields: Sequence[Fields]) -> None:
         from llama_index.core.schema import TextNode
 
-        for batch in batches(texts):
-            self._index.insert_nodes([TextNode(text=text) for text in batch])
+        names = names_of(texts, fields, self._count)
+        self._count += len(texts)
+        for ids, batch in zip(batches(names), batches(texts), strict=True):
+            self._index.insert_nodes([TextNode(id_=id_, text=text) for id_, text in zip(ids, batch, strict=True)])
 
     def save(self) -> None:
         self._index.storage_context.persist(str(self._folder))
         self._retriever = self._index.as_retriever(similarity_top_k=LIMIT)  # it finds what was there when it was made
 
-    def ask(self, question: str) -> list[str]:
+    def ask(self, question: str) -> Answer:
         assert self._retriever is not None
-        return [result.node.get_content() for result in self._retriever.retrieve(question)]
+        found = self._retriever.retrieve(question)
+        return Answer([result.node.get_content() for result in found], [result.node.node_id for result in found])
 
 
 @contextmanager
@@ -314,17 +326,16 @@ OPEN: Mapping[str, Callable[[Path, Path], contextlib.AbstractContextManager[Peer
 
 
 def carry_out(peer: Peer, request: Mapping[str, Any]) -> dict[str, object]:
-    """One request, with the seconds it took; of a question also the best result."""
-    started, results = time.perf_counter(), []
+    """One request, with the seconds it took, and the answer to a question."""
+    started, answer = time.perf_counter(), Answer([], [])
     match request:
         case {"add": texts}:
-            peer.add(texts)
+            peer.add(texts, request.get("fields", ()))
         case {"save": _}:
             peer.save()
         case {"ask": question}:
-            results = peer.ask(question)
-    seconds = time.perf_counter() - started
-    return {"seconds": seconds, "results": len(results), "best": results[0] if results else ""}
+            answer = peer.ask(question)
+    return {"seconds": time.perf_counter() - started, **asdict(answer)}
 
 
 def main() -> int:

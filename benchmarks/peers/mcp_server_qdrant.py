@@ -6,6 +6,7 @@
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers.answers import COLLECTION, LIMIT, MAX_TOKENS, Answer, Fields, names_of
+
 MODEL = "local/all-MiniLM-L6-v2"
-MAX_TOKENS = 256
-COLLECTION = "peers"
-LIMIT = 5
-"""Results of a question, for all peers alike."""
+
+_ENTRY = re.compile(r"<entry><content>(.*)</content><metadata>(.*)</metadata></entry>", re.DOTALL)
 
 
 class McpServerQdrant:
@@ -25,24 +26,27 @@ class McpServerQdrant:
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
-        self._count = 0
+        self._count = self._stored = 0
         client = {"name": "benchmark", "version": "1"}
         self._request("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client})
         self._send({"method": "notifications/initialized"})
 
-    def add(self, texts: Sequence[str]) -> None:
-        for text in texts:
-            self._call("qdrant-store", {"information": text})
+    def add(self, texts: Sequence[str], fields: Sequence[Fields]) -> None:
+        names = names_of(texts, fields, self._stored)
+        self._stored += len(texts)
+        for text, name in zip(texts, names, strict=True):
+            self._call("qdrant-store", {"information": text, "metadata": {"source": name}})
 
     def save(self) -> None:
         """The server did, with each call."""
 
-    def ask(self, question: str) -> list[str]:
+    def ask(self, question: str) -> Answer:
         (block,) = self._call("qdrant-find", {"query": question})
         _, *entries = json.loads(block["text"])  # the first of the list repeats the question
-        return [str(entry) for entry in entries]
+        found = [_ENTRY.fullmatch(entry) for entry in entries]
+        return Answer([each[1] for each in found if each], [json.loads(each[2])["source"] for each in found if each])
 
-    def _call(self, tool: str, arguments: Mapping[str, str]) -> list[Any]:
+    def _call(self, tool: str, arguments: Mapping[str, object]) -> list[Any]:
         result = self._request("tools/call", {"name": tool, "arguments": arguments})
         content: list[Any] = result["content"]
         if result.get("isError"):

@@ -2,11 +2,12 @@
 
 import json
 import platform
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results.json"
+FOUND = Path(__file__).parent / "open_sets.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +82,36 @@ class Row:
     failure: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One peer on the open sets: shares and means over questions. `failure` says why it has no figures.
+
+    `recall` is of the evidence among the results, by set too; `first` of best results that are evidence; `corrected` of
+    corrections above what they correct; `refused` of questions that nothing answers and that it says so of, and
+    `refused_wrongly` of the others; `tokens` of the results of a question that something answers.
+    """
+
+    peer: str
+    versions: str
+    recall: float | None = None
+    by_set: Mapping[str, float | None] = field(default_factory=dict)
+    first: float | None = None
+    corrected: float | None = None
+    refused: float | None = None
+    refused_wrongly: float | None = None
+    tokens: float | None = None
+    p50_ms: float | None = None
+    peak_mb: float | None = None
+    failure: str = ""
+
+
 def merged(earlier: Sequence[Row], measured: Sequence[Row]) -> list[Row]:
     """The rows of these sizes in place of their earlier ones, by size."""
     sizes = {row.size for row in measured}
     return sorted([*(row for row in earlier if row.size not in sizes), *measured], key=lambda row: row.size)
 
 
-def as_json(rows: Sequence[Row]) -> str:
+def as_json(rows: Sequence[Row] | Sequence[Found]) -> str:
     """For programs: the rows, and on what kind of machine."""
     machine = {"python": platform.python_version(), "machine": platform.machine(), "system": platform.system()}
     return json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=2) + "\n"
@@ -112,14 +136,45 @@ def as_markdown(rows: Sequence[Row]) -> str:
 def section(results: Path = RESULTS) -> str:
     """The part of docs/design/benchmarks.md about the peers."""
     rows = read(results)
+    measured = as_markdown(rows) if rows else "Not measured yet for this version.\n"
+    return f"{_INTRODUCTION}\n{measured}\n{found_section()}"
+
+
+def found_section(results: Path = FOUND) -> str:
+    """The part of the page about the open sets."""
+    rows = json.loads(results.read_text(encoding="utf-8"))["rows"] if results.exists() else []
+    return f"{_OPEN_SETS}\n{found_as_markdown([Found(**row) for row in rows])}"
+
+
+def found_as_markdown(rows: Sequence[Found]) -> str:
+    """What each finds, at which price, and by set."""
     if not rows:
-        return f"{_INTRODUCTION}\nNot measured yet for this version.\n"
-    return f"{_INTRODUCTION}\n{as_markdown(rows)}"
+        return "Not measured yet for this version.\n"
+    sets = list(next((row.by_set for row in rows if row.by_set), {}))
+    by_set = [f"| | {' | '.join(f'`{name}`' for name in sets)} |", f"|---|{'---|' * len(sets)}"]
+    by_set += [f"| {_title(row)} | {' | '.join(_share(row.by_set.get(name)) for name in sets)} |" for row in rows]
+    return "\n".join([_FOUND_HEADER, *map(_found_line, rows), "", _BY_SET, "", *by_set, ""])
+
+
+def _found_line(row: Found) -> str:
+    title = f"{_title(row)} ({row.versions})"
+    if row.failure:
+        return f"| {title} | **not measured**: {_cell(row.failure)} | | | | | | | |"
+    shares = map(_share, (row.recall, row.first, row.corrected, row.refused, row.refused_wrongly))
+    return f"| {title} | {' | '.join([*shares, *map(_value, (row.tokens, row.p50_ms, row.peak_mb))])} |"
+
+
+def _title(row: Row | Found) -> str:
+    return next((peer.title for peer in PEERS if peer.name == row.peer), row.peer)
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}".removeprefix("0") if value < 1 else "1"
 
 
 def _line(row: Row) -> str:
     peer = next((peer for peer in PEERS if peer.name == row.peer), None)
-    title = f"{peer.title if peer else row.peer} ({row.versions})"
+    title = f"{_title(row)} ({row.versions})"
     does = f"{peer.access}; {peer.search}; {peer.storage}" if peer else ""
     if row.failure:
         return f"| {title} | **not measured**: {_cell(row.failure)} | | | | {does} |"
@@ -173,4 +228,35 @@ with the reason, and the command ends with status 1.
   it once at the end. Before the questions, five texts are searched; a peer that finds none of them is not measured.
 - **Ratios** are the peer's figure divided by that of rag-context in the same run: a p50 above 1 is slower, an indexing
   rate below 1 is slower.
+"""
+
+_FOUND_HEADER = """\
+| | evidence found | evidence first | correction above | no answer: said | said wrongly | tokens | p50, ms | MB |
+|---|---|---|---|---|---|---|---|---|"""
+
+_BY_SET = "The evidence found, by set:"
+
+_OPEN_SETS = """### What is found on the open sets
+
+```console
+$ python -m benchmarks.peers --open-sets
+```
+
+The peers answer the questions of the [open sets](quality.md#conversations-code-and-other-open-sets). Each project of a
+set is a memory of its own, so that no peer needs a filter. All store the same texts, and nearly all of these are short
+enough for the model; rag-context also gets the session, the time and the path of an item, as its interface has them. A
+question returns at most five results. rag-context adds standing instructions in a list of their own: they count as
+results, and so do their tokens.
+
+- **Evidence found**: the share of the items that answer a question that are among its results. **Evidence first**: the
+  share of questions whose best result is one of them. Both are of questions that something answers.
+- **Correction above**: the share of questions on what was corrected whose results have the correction, above everything
+  that it corrects.
+- **No answer: said**: the share of questions without an answer that are labelled so. **Said wrongly**: the share of the
+  others that are. The peers have no such label.
+- **Tokens** of the texts that a question returns, by the model's tokenizer, on average. **MB**: the most memory that
+  driver, client and server together had.
+
+The sets were made for rag-context, to show its rules and where they fail: on other data the differences are others. The
+figures on [public collections](quality.md) are without peers.
 """

@@ -79,7 +79,7 @@ async def index_items(
     """Index everything, the messages of a session one after the other; returns each item's id by its document id."""
     sessions: dict[tuple[str | None, str], list[tuple[str, Mapping[str, object]]]] = {}
     for item in items:
-        sessions.setdefault((item.project, item.session or item.id), []).append((item.id, _fields(item)))
+        sessions.setdefault((item.project, item.session or item.id), []).append((item.id, bulk_fields(item)))
     names: dict[str, str] = {}
     for id_, document_id in await quality.index_groups(service, "item", list(sessions.values()), on_progress):
         if names.setdefault(document_id, id_) != id_:
@@ -87,7 +87,7 @@ async def index_items(
     return names
 
 
-def _fields(item: LabelledItem) -> Mapping[str, object]:
+def bulk_fields(item: LabelledItem) -> Mapping[str, object]:
     return {
         "content": item.content,
         "contentType": item.content_type,
