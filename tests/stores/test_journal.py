@@ -15,11 +15,11 @@ from rag_context.domain.journal import (
     Action,
     Change,
     Entry,
-    Held,
     Location,
     Move,
     Revision,
     Selection,
+    Size,
     acting,
     content_key,
     ids_of,
@@ -354,12 +354,12 @@ async def test_the_receipt_counts_what_is_stored(store: Stores) -> None:
     written = document("a", LONG)
     await write(store, version(written, LONG[:40], LONG[40:]))
     await store.documents.record_retrievals([written.id], NOON)
-    documents, *vectors = (await store.journal.held([written.id, "unknown"])).values()
-    assert replace(documents, vectors=0) in {Held(1, 2, 0, 0), Held(1, 2, 0, 1)}
+    documents, *vectors = (await store.journal.sizes([written.id, "unknown"])).values()
+    assert replace(documents, vectors=0) in {Size(1, 2, 0, 0), Size(1, 2, 0, 1)}
     assert [each.vectors for each in (documents, *vectors)] == ([0, 2] if vectors else [2])
     assert [each.passages for each in vectors] == [2] * len(vectors), "a copy with each vector"
     await store.journal.make(forgetting(written, action=Action.PURGE))
-    assert set((await store.journal.held([written.id])).values()) == {Held()}
+    assert set((await store.journal.sizes([written.id])).values()) == {Size()}
     assert (await store.documents.counts()).documents == 0
     with pytest.raises(ForgottenError):
         await store.documents.write(version(written))

@@ -174,7 +174,7 @@ class ForgottenDocument(wire.WireResponse):
     timestamp: wire.IndexedAt
 
 
-class HeldInfo(wire.WireResponse):
+class StoreSize(wire.WireResponse):
     """What one store has of them."""
 
     documents: wire.Count
@@ -193,7 +193,7 @@ class ForgetResponse(wire.WireResponse):
     vectors: wire.Count
     derived: Annotated[wire.Count, about("Rows of tags and statistics")]
     stores: Annotated[
-        dict[str, HeldInfo], about("The same by store; where vectors have one of their own, it has copies of passages")
+        dict[str, StoreSize], about("The same by store; where vectors have one of their own, it has copies of passages")
     ]
     listed: Annotated[list[ForgottenDocument], about(f"The first {SHOWN_IDS}, oldest first")]
     id: Annotated[int | None, about("Number of the change in the log, by which it is undone")] = None

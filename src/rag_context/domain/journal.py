@@ -180,7 +180,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Size:
     """What a store has of some documents: rows of documents, passages, vectors, and rows derived from them."""
 
     documents: int = 0

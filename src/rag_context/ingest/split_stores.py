@@ -12,7 +12,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from rag_context.domain.documents import Chunk, Document, Missing, Stored, StoredVectors, slices
-from rag_context.domain.journal import Change, Entry, Held, require_locations
+from rag_context.domain.journal import Change, Entry, Size, require_locations
 from rag_context.domain.reports import EXAMPLES, IntegrityReport, Issue, IssueKind, Thoroughness, counted
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError, ForeignDataError
@@ -156,11 +156,11 @@ class TwoStoreWriter:
             await self._in_background.discard(page)
             await self._writer.mark_pending(page)
 
-    async def held(self, document_ids: Sequence[str]) -> Held:
+    async def sizes(self, document_ids: Sequence[str]) -> Size:
         """What the vector store has of these documents: vectors, each with a copy of its passage."""
         stored = [await self._in_background.stored_vectors(page) for page in slices(document_ids, PAGE)]
         count = sum(len(each.chunk_ids) for page in stored for each in page.values())
-        return Held(passages=count, vectors=count)
+        return Size(passages=count, vectors=count)
 
     async def recorded_model(self) -> EmbeddingModel | None:
         return await self._registry.recorded_model()
@@ -265,8 +265,8 @@ class _TwoStoreJournal:
             logger.warning("change %d is made, but some vectors may be left: %s", entry.sequence, error)
         return entry
 
-    async def held(self, document_ids: Sequence[str]) -> dict[str, Held]:
-        return {**await self._inner.held(document_ids), self._vectors: await self._writer.held(document_ids)}
+    async def sizes(self, document_ids: Sequence[str]) -> dict[str, Size]:
+        return {**await self._inner.sizes(document_ids), self._vectors: await self._writer.sizes(document_ids)}
 
 
 def journal_over(documents: Journal, writer: TwoStoreWriter, vectors: str) -> Journal:

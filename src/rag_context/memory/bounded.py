@@ -198,7 +198,7 @@ class _Journal:
     def __init__(self, inner: Journal, documents: _Documents) -> None:
         self._inner = inner
         self._documents = documents
-        self.held = inner.held
+        self.sizes = inner.sizes
 
     async def links(self, document_ids: Collection[str]) -> dict[str, Link]:
         found = await self._inner.links(document_ids)

@@ -154,7 +154,7 @@ class Changes:
         selection = journals.Selection(**{name: getattr(request, name)})
         links = await self.journal.selected(tenant, selection, shelves, MAX_DELETED)
         ids = [link.place.id for link in links]
-        held = await self.journal.held(ids)
+        sizes = await self.journal.sizes(ids)
         sequence = None
         if links and not request.dry_run:
             if request.purge and len(links) > MANY and not request.confirm:
@@ -175,11 +175,11 @@ class Changes:
             dry_run=request.dry_run,
             purged=request.purge,
             # A store of vectors has copies of passages; these count once.
-            documents=sum(each.documents for each in held.values()),
-            passages=max(each.passages for each in held.values()),
-            vectors=sum(each.vectors for each in held.values()),
-            derived=sum(each.derived for each in held.values()),
-            stores={name: api.HeldInfo(**asdict(each)) for name, each in held.items()},
+            documents=sum(each.documents for each in sizes.values()),
+            passages=max(each.passages for each in sizes.values()),
+            vectors=sum(each.vectors for each in sizes.values()),
+            derived=sum(each.derived for each in sizes.values()),
+            stores={name: api.StoreSize(**asdict(each)) for name, each in sizes.items()},
             listed=[
                 api.ForgottenDocument(document_id=link.place.id, source=link.source, timestamp=link.timestamp)
                 for link in links[: api.SHOWN_IDS]

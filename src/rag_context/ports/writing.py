@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Protocol, TypeAlias
 
 from rag_context.domain.documents import Chunk, Document, FileEntry, ProjectRecord, Shelf, StoredVectors, Tenant
-from rag_context.domain.journal import PLAIN, Action, Change, Entry, Held, History, Link, Revision, Selection, Tombstone
+from rag_context.domain.journal import PLAIN, Action, Change, Entry, History, Link, Revision, Selection, Size, Tombstone
 from rag_context.domain.reports import Injection, IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.errors import BackendRejectedError, IndexMismatchError
@@ -96,7 +96,7 @@ class Journal(Protocol):
     ) -> list[Link]:
         """The documents on these shelves that are selected, oldest first, with their earlier versions."""
 
-    async def held(self, document_ids: Sequence[str]) -> dict[str, Held]:
+    async def sizes(self, document_ids: Sequence[str]) -> dict[str, Size]:
         """What is stored of these documents, by the name of the store."""
 
     async def forgotten(self, documents: Mapping[str, str | None]) -> set[str]:

@@ -154,7 +154,7 @@ Work = Callable[[JournalTables], Coroutine[Any, Any, T]]
 
 
 class SqlJournal:
-    """`Journal` over one database, but for `held`. Every method raises `BackendError` where it cannot read or write."""
+    """`Journal` over one database, but `sizes`. Every method raises `BackendError` where it cannot read or write."""
 
     async def _read(self, work: Work[T]) -> T:
         """Run work on the tables, in a transaction of its own."""

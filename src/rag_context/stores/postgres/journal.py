@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from rag_context.domain.documents import Tenant, chunk_ids, microseconds
-from rag_context.domain.journal import Action, Cause, Held, Move, content_key, location_of
+from rag_context.domain.journal import Action, Cause, Move, Size, content_key, location_of
 from rag_context.ports.writing import Version, WholeDocument
 from rag_context.stores import sql_journal
 from rag_context.stores.postgres import writer
@@ -117,10 +117,10 @@ class PostgresJournal(SqlJournal):
     async def _write(self, work: Work[T]) -> T:
         return await self._state.change(lambda connection, counted: work(PostgresJournalTables(connection, counted)))
 
-    async def held(self, document_ids: Sequence[str]) -> dict[str, Held]:
+    async def sizes(self, document_ids: Sequence[str]) -> dict[str, Size]:
         generation = (await self._state.current()).generation
         row = await self._database.fetchrow(_HELD.format(generation=generation), list(map(stored, document_ids)))
-        return {"postgres": Held() if row is None else Held(*row)}
+        return {"postgres": Size() if row is None else Size(*row)}
 
 
 async def write_recorded(

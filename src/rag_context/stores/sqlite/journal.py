@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from rag_context.domain.documents import Tenant, chunk_ids
-from rag_context.domain.journal import Cause, Held
+from rag_context.domain.journal import Cause, Size
 from rag_context.ports.reading import completed
 from rag_context.ports.writing import Version
 from rag_context.stores import sql_journal
@@ -115,10 +115,10 @@ class SqliteJournal(SqlJournal):
     async def _write(self, work: Work[T]) -> T:
         return await self._database.write(lambda connection: completed(work(SqliteJournalTables(connection))))
 
-    async def held(self, document_ids: Sequence[str]) -> dict[str, Held]:
+    async def sizes(self, document_ids: Sequence[str]) -> dict[str, Size]:
         ids = (json.dumps(list(document_ids)),)
         row = await self._database.read(lambda connection: connection.execute(_HELD, ids).fetchone())
-        return {"embedded": Held(*row)}
+        return {"embedded": Size(*row)}
 
 
 def write_recorded(
