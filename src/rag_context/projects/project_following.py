@@ -150,7 +150,6 @@ class FollowState:
     progress: sync.SyncProgress | None = None
     first: sync.SyncReport | None = None
     first_external: sync.SyncReport | None = None
-    latest: sync.SyncReport | None = None
     problem: str | None = None
     """Why the edited configuration is invalid; the previous one stays in force. None if it is valid."""
 
@@ -251,7 +250,6 @@ class ProjectFollower:
             self.state.first_external = first.result()
 
     def _note(self, report: sync.SyncReport) -> None:
-        self.state.latest = report
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(report.counts.items()))
         logger.info("project %s (%s): %s", self.activation.tenant.project, self.activation.tenant.branch, counts)
 

@@ -75,8 +75,12 @@ class _Piece:
         # A name or a number that the other does not have is another statement.
         if not self.values <= earlier.words.keys():
             return False
+        # Sets first: most passages differ in so many words that none need be counted.
+        least_own = rules.REPEATED_OWN * self.words.total()
+        if len(self.words.keys() - earlier.words.keys()) >= least_own > 0:
+            return False
         own = self.words - earlier.words
-        if not self.values.isdisjoint(own) or own.total() >= rules.REPEATED_OWN * self.words.total() > 0:
+        if not self.values.isdisjoint(own) or own.total() >= least_own > 0:
             return False
         least = 1.0 if passage.content_type == CODE else rules.REPEATED_SHARE
         return (self.words & earlier.words).total() >= least * (self.words | earlier.words).total()
