@@ -38,7 +38,7 @@ QUICK = "project"
 
 @dataclass(frozen=True)
 class Memory:
-    """One project of a set: what is stored, and what is asked."""
+    """One project of a set: what is stored, and the questions."""
 
     name: str
     items: tuple[LabelledItem, ...]
