@@ -14,7 +14,7 @@ from rag_context.domain.documents import DocumentInput
 from rag_context.errors import BackendUnavailableError, ForeignDataError
 from rag_context.ingest.split_stores import Reconciler
 from rag_context.ingest.submissions import Outcome
-from rag_context.memory.background_maintenance import SWEEP_TOGETHER, BackgroundMaintenance
+from rag_context.memory.background_maintenance import SWEEP_TOGETHER, BackgroundMaintenance, Duties
 from rag_context.memory.bound_embedder import BoundEmbedder
 from rag_context.ports.writing import VectorWriter, Version
 from rag_context.resilience.dependency import Dependency
@@ -38,12 +38,13 @@ async def split(tmp_path: Path) -> AsyncIterator[SplitStores]:
 
 
 @asynccontextmanager
-async def maintained(split: SplitStores, reconciler: Reconciler | None = None) -> AsyncIterator[None]:
+async def maintained(
+    split: SplitStores, reconciler: Reconciler | None = None, duties: Duties = Duties.ALL
+) -> AsyncIterator[None]:
     bound = BoundEmbedder(split.fake, split.writer)
     dependencies = [Dependency("embedder", bound.ping), split.guard]
-    maintenance = BackgroundMaintenance(
-        dependencies, bound, await split.indexer(), split.home.documents, time.monotonic, reconciler or split.reconciler
-    )
+    parts = dependencies, bound, await split.indexer(), split.home.documents, time.monotonic
+    maintenance = BackgroundMaintenance(*parts, reconciler or split.reconciler, duties=duties)
     task = asyncio.create_task(maintenance.run())
     try:
         yield
@@ -69,6 +70,24 @@ async def test_a_vector_store_that_lost_everything_heals_by_itself(split: SplitS
         await until(is_whole)
     assert not await split.reconciler.compare()
     assert len(await split.by_vector("valve")) == len(DRAFTS)
+
+
+async def test_a_process_that_repairs_nothing_notes_what_is_lost_and_that_it_is_back(split: SplitStores) -> None:
+    """A worker beside the first one: its answers must say the same, and no longer than it is true."""
+    ids = list(await split.home.documents.inventory("", 10))
+
+    async def has_noted() -> bool:
+        return split.reconciler.lost().vectors == len(DRAFTS)
+
+    async def is_back() -> bool:
+        return split.reconciler.lost().vectors == 0
+
+    async with maintained(split, duties=Duties.OWN):
+        await split.vectors.clear()
+        await until(has_noted)
+        assert await split.home.documents.pending(1) == []
+        await split.home.documents.mark_pending(ids)
+        await until(is_back)
 
 
 async def test_vectors_of_another_version_are_replaced_though_the_numbers_agree(split: SplitStores) -> None:

@@ -89,9 +89,9 @@ class BackgroundMaintenance:
         """Set once the comparison has succeeded (then `bound` is set too) or has failed."""
 
     async def run(self) -> None:
-        works = [*map(self._probe, self.dependencies), self._bind(), self._finish(), keep_trimmed()]
+        works = [*map(self._probe, self.dependencies), self._bind(), self._finish(), self._reconcile(), keep_trimmed()]
         if self.duties is Duties.ALL:
-            works += [self._sweep(), self._reconcile(), self._rebuild()]
+            works += [self._sweep(), self._rebuild()]
         await together(*works)
 
     async def _probe(self, part: Dependency) -> None:
@@ -157,14 +157,14 @@ class BackgroundMaintenance:
                 logger.debug("document %s is left to the next sweep: %s", id_, error)
 
     async def _reconcile(self) -> None:
-        """Compare the sizes of both stores, and compare their contents if the sizes differ twice in a row.
+        """Compare the sizes of both stores, and, with all duties, their contents if the sizes differ twice in a row.
 
         One mismatch is normal: a write reaches one store after the other. Equal sizes can hide differences, so one page
         of documents is compared from time to time too.
         """
         if self.reconciler is None:
             return
-        mismatches, compare_at = 0, float("-inf")
+        mismatches, compare_at = 0, float("-inf" if self.duties is Duties.ALL else "inf")
         while True:
             try:
                 # Every second, because searches and the health report must say that vectors are lost.
