@@ -427,7 +427,8 @@ class Service:
             await self._dependencies.chain.search(PROBE)
         counts = await self._count()  # first: a store that fails here is examined again, not answered from the cache
         findings = await self._dependencies.health.examine(counts, self._known_model())
-        if self._dependencies.maintenance.reconciler and all(each.status is Status.HEALTHY for each in findings):
+        stores = [finding for finding in findings if finding.name in component_checks.STORES]
+        if self._dependencies.maintenance.reconciler and all(each.status is Status.HEALTHY for each in stores):
             with suppress(BackendError):
                 await self._dependencies.maintenance.stores_differ(COUNT_TIMEOUT_S)
             counts = await self._count()  # what is lost may have become pending since
