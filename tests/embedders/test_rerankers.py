@@ -217,7 +217,7 @@ async def test_other_replies_are_errors_of_the_reranker(answer: Behaviour, error
         await reranker.close()
 
 
-async def test_a_server_that_hangs_or_is_not_there() -> None:
+async def test_a_server_that_hangs_is_not_waited_for() -> None:
     gate = asyncio.Event()
     async with embedding_stub() as stub:
         stub.reranking = lambda request: Wire(reply(ALL_OF_TEI)(request).data, until=gate)
@@ -225,6 +225,12 @@ async def test_a_server_that_hangs_or_is_not_there() -> None:
         with pytest.raises(BackendTimeoutError):
             await reranker.scores("Which gate?", PASSAGES)
         gate.set()
+        await reranker.close()
+
+
+async def test_a_server_that_is_not_there_cannot_be_reached() -> None:
+    async with embedding_stub() as stub:
+        reranker = server(stub)
         await stub.stop()
         with pytest.raises(BackendUnavailableError, match="cannot be reached"):
             await reranker.ping()
