@@ -136,6 +136,20 @@ async def test_a_file_that_is_restored_in_place_is_written_to_again_by_itself(so
         await put(store, document("after"), vector=axis(0))
 
 
+async def test_damage_of_a_file_that_has_just_been_replaced_is_not_that_of_the_new_one(
+    sound: Path, tmp_path: Path
+) -> None:
+    """What a read met is known when the file may be another one already."""
+    path = Path(shutil.copytree(sound.parent, tmp_path / "copy")) / sound.name
+    async with open_database(path, check_every_s=CHECK_EVERY_S) as store:
+        await store.documents.counts()
+        path.touch()
+        store.database.file.damage.note("read before")
+        async with asyncio.timeout(TIMEOUT_S):
+            while store.database.file.damage.reason() is not None:
+                await asyncio.sleep(CHECK_EVERY_S)
+
+
 async def test_a_record_of_damage_that_cannot_be_read_stops_writes(sound: Path, tmp_path: Path) -> None:
     path = Path(shutil.copytree(sound.parent, tmp_path / "copy")) / sound.name
     record = path.with_name(f"{path.name}.damaged")

@@ -162,7 +162,7 @@ class BackgroundMaintenance:
         One mismatch is normal: a write reaches one store after the other. Equal sizes can hide differences, so one page
         of documents is compared from time to time too.
         """
-        if self.reconciler is None:
+        if (reconciler := self.reconciler) is None:
             return
         mismatches, compare_at = 0, float("-inf" if self.duties is Duties.ALL else "inf")
         while True:
@@ -172,10 +172,8 @@ class BackgroundMaintenance:
                 mismatches = mismatches + 1 if differs else 0
                 if self.clock() >= compare_at and (not differs or mismatches >= MISMATCHES_BEFORE_COMPARING):
                     compare_at = self.clock() + RECONCILE_EVERY_S
-                    compared = (
-                        self.reconciler.compare() if differs else self._with_timeout(self.reconciler.compare_some())
-                    )
-                    await self._repair(self.reconciler, await compared)
+                    compared = reconciler.compare() if differs else self._with_timeout(reconciler.compare_some())
+                    await self._repair(reconciler, await compared)
             except BackendError as error:
                 mismatches = 0
                 logger.debug("documents and vectors cannot be compared now: %s", error)

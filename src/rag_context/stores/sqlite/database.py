@@ -39,9 +39,6 @@ CHECK_EVERY_S = 1.0
 MOST_SHARE = 50
 """The pause after a check is at least so many times its duration: a large file costs no more than 2 % of a core."""
 
-CLOCK_STEP_NS = 2_000_000_000
-"""The steps in which file systems count times: at most two seconds (FAT), here and there some milliseconds."""
-
 ATTEMPTS = 5
 """How often a call is repeated if its snapshot was changed."""
 
@@ -453,7 +450,7 @@ class PageCheck:
                 continue
             pause_s = max(self._every_s, MOST_SHARE * (time.monotonic() - started))
             # A file may change twice within one step of its clock, with one stamp: what is so young is checked again.
-            self._checked = stamp if abs(begun_ns - stamp[-1]) > CLOCK_STEP_NS else None
+            self._checked = stamp if abs(begun_ns - stamp[-1]) > faults.CLOCK_STEP_NS else None
             if problem is not None:
                 self._file.saw(problem)
             elif not damage.is_of(stamp):  # a read that met damage meanwhile knows better

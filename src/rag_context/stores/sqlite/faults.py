@@ -7,6 +7,7 @@ import json
 import logging
 import sqlite3
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,16 +18,15 @@ logger = logging.getLogger(__name__)
 
 COMPONENT = "sqlite"
 
+CLOCK_STEP_NS = 2_000_000_000
+"""The steps in which file systems count times: at most two seconds (FAT), here and there some milliseconds."""
+
 _DAMAGED = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_ERROR})
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _REJECTED = frozenset({sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH})
 _ACCESS = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL})
-_KEEPS_CONNECTION = _REJECTED | {
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_LOCKED,
-    sqlite3.SQLITE_INTERRUPT,
-    sqlite3.SQLITE_FULL,
-}
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_KEEPS_CONNECTION = _REJECTED | _BUSY | {sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_FULL}
 
 
 def result_code(error: sqlite3.Error) -> int | None:
@@ -36,7 +36,7 @@ def result_code(error: sqlite3.Error) -> int | None:
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    return result_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return result_code(error) in _BUSY
 
 
 def breaks_connection(error: Exception) -> bool:
@@ -128,8 +128,11 @@ class Damage:
     def note(self, reason: str) -> None:
         if self.reason() is None:
             logger.error("%s is damaged, and nothing is written to it any more: %s", self._database.name, reason)
+        stamp = stamp_of(self._database)
+        # A file that has just changed may be another one than was read: the next check of its pages decides.
+        is_old = stamp is not None and abs(time.time_ns() - stamp[-1]) > CLOCK_STEP_NS
         with self._lock:
-            self._reason, self._stamp = reason, stamp_of(self._database)
+            self._reason, self._stamp = reason, stamp if is_old else None
             try:
                 write_whole(self._path, json.dumps({"reason": reason, "stamp": self._stamp}).encode())
             except OSError:  # a full disk: this process knows it all the same
