@@ -284,7 +284,7 @@ async def test_a_promoted_standby_has_all_that_was_acknowledged_and_is_written_t
         execute(url_of(primary.port), "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
         while not query(url_of(primary.port), "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"):
             await asyncio.sleep(0.01)
-        url = url_of(primary.port).replace(f":{primary.port}", f":{primary.port},127.0.0.1:{standby.port}")
+        url = with_hosts(primary.port, standby.port)
         acknowledged: list[str] = []
         async with open_postgres(url) as store:
 
@@ -303,6 +303,7 @@ async def test_a_promoted_standby_has_all_that_was_acknowledged_and_is_written_t
                     await asyncio.sleep(0.01)
                 with pytest.raises(BackendUnavailableError, match="read-only, as a standby is"):
                     await put(reader, document("elsewhere"), vector=axis(0))
+            await assert_hosts_are_tried_in_turn(primary.port, standby.port)
             writers = [asyncio.create_task(write(str(number))) for number in range(40)]
             while len(acknowledged) < 10:
                 await asyncio.sleep(0.005)
@@ -314,6 +315,21 @@ async def test_a_promoted_standby_has_all_that_was_acknowledged_and_is_written_t
             assert sorted(known) == sorted(before)
             await asyncio.gather(*writers)
             assert await store.documents.counts() == Counts(41, 0, 41, 41)
+
+
+async def assert_hosts_are_tried_in_turn(primary: int, standby: int) -> None:
+    """A host that is not as the address demands is followed by the next one; where none is, the error says so."""
+    on_standby = f"{with_hosts(primary, standby)}?target_session_attrs=standby"
+    async with open_postgres(on_standby) as reader, open_postgres(with_hosts(standby, primary)) as writer:
+        await writer.documents.try_write()
+        with pytest.raises(BackendUnavailableError, match="read-only, as a standby is"):
+            await reader.documents.try_write()
+    assert "is a standby." in str(await failure(f"{url_of(primary)}?target_session_attrs=standby"))
+    assert "accepts writes; promote a standby" in str(await failure(with_hosts(standby, standby)))
+
+
+def with_hosts(first: int, second: int) -> str:
+    return url_of(first).replace(f":{first}", f":{first},127.0.0.1:{second}")
 
 
 async def found_there(reader: PostgresStore) -> bool:

@@ -65,8 +65,8 @@ class Connector:
         for url in tuple(self._urls):
             try:
                 connection = await asyncpg.connect(url, **{**options, **self._options, "timeout": timeout_s})
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                failures.append(error)
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+                failures.append(error)  # of the last kind: it is not the host to use
             except ValueError as error:  # of an option of the address
                 invalid = asyncpg.ClientConfigurationError("the address cannot be read")
                 invalid.__cause__ = error
@@ -269,7 +269,8 @@ def backend_error(error: Exception, address: str) -> BackendError:
                 " user and password percent-encoded.",
             )
         case asyncpg.TargetServerAttributeNotMatched():
-            return BackendUnavailableError(COMPONENT, f"No server of {address} accepts writes; promote a standby.")
+            missing = "is a standby" if "standby" in str(error) else "accepts writes; promote a standby"
+            return BackendUnavailableError(COMPONENT, f"No server of {address} {missing}.")
         case OSError():
             return BackendUnavailableError(COMPONENT, f"PostgreSQL at {address} cannot be reached.")
         case _:
