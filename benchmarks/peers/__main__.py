@@ -14,7 +14,17 @@ from pathlib import Path
 from benchmarks.page import write_page
 from benchmarks.peers import quality, speed
 from benchmarks.peers.running import CACHE, ROOT, PeerError, environment_of, say
-from benchmarks.peers.table import FOUND, PEERS, RESULTS, Peer, as_json, as_markdown, found_as_markdown, merged, read
+from benchmarks.peers.table import (
+    PEERS,
+    QUALITY_RESULTS,
+    RESULTS,
+    Peer,
+    as_json,
+    as_markdown,
+    merged,
+    quality_as_markdown,
+    read,
+)
 
 SIZES = (1_000, 10_000)
 FULL = (*SIZES, 100_000)
@@ -31,7 +41,7 @@ def main() -> int:
         except PeerError as error:
             pythons[peer] = error
     if options.open_sets:
-        return 0 if _found(pythons, options) else 1
+        return 0 if _quality(pythons, options) else 1
     measured = [_speed(size, pythons, options) for size in options.sizes]
     return 0 if all(measured) else 1
 
@@ -49,11 +59,11 @@ def _speed(size: int, pythons: Mapping[Peer, Path | PeerError], options: argpars
     return not any(row.failure for row in rows)
 
 
-def _found(pythons: Mapping[Peer, Path | PeerError], options: argparse.Namespace) -> bool:
+def _quality(pythons: Mapping[Peer, Path | PeerError], options: argparse.Namespace) -> bool:
     rows = quality.measure(pythons, quality.QUICK if options.quick else None)
-    sys.stdout.write(found_as_markdown(rows))
+    sys.stdout.write(quality_as_markdown(rows))
     if not options.quick:
-        FOUND.write_text(as_json(rows), encoding="utf-8")
+        QUALITY_RESULTS.write_text(as_json(rows), encoding="utf-8")
         write_page()
     return not any(row.failure for row in rows)
 

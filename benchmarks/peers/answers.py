@@ -17,12 +17,12 @@ Fields: TypeAlias = Mapping[str, object]
 class Answer:
     """The `LIMIT` best results, best first: their texts, and their names.
 
-    `refused`: it says that nothing answers the question.
+    `abstained`: it says that nothing answers the question.
     """
 
     texts: list[str]
     sources: list[str]
-    refused: bool = False
+    abstained: bool = False
 
 
 def names_of(texts: Sequence[str], fields: Sequence[Fields], before: int) -> list[str]:

@@ -26,7 +26,7 @@ from benchmarks.peers.running import (
     say,
     versions_of,
 )
-from benchmarks.peers.table import Found, Peer
+from benchmarks.peers.table import Peer, QualityRow
 from rag_context.embedders.model_tokenizer import ModelTokenizer
 from rag_context.embedders.onnx_model import BUNDLED
 from rag_context.evaluation.datasets import EvidenceQuestion, EvidenceSet, LabelledItem, load_set
@@ -90,10 +90,10 @@ class Scores:
     corrected: list[bool] = field(default_factory=list)
     """Whether a correction stands above all that it corrects, and among the results."""
 
-    refused: list[bool] = field(default_factory=list)
+    abstained: list[bool] = field(default_factory=list)
     """Of questions that nothing answers: whether it says so."""
 
-    refused_wrongly: list[bool] = field(default_factory=list)
+    abstained_wrongly: list[bool] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     times_ms: list[float] = field(default_factory=list)
     peak_mb: float = 0.0
@@ -103,13 +103,13 @@ class Scores:
         """Judge one answer."""
         self.times_ms.append(answer["seconds"] * 1000.0)
         if not question.evidence:
-            self.refused.append(answer["refused"])
+            self.abstained.append(answer["abstained"])
             return
         ids = memory.ids(answer["sources"])
         found = [id_ for id_ in ids if id_ in question.evidence]
         self.recall.setdefault(memory.name, []).append(len(set(found)) / len(question.evidence))
         self.first.append(ids[:1] == found[:1] != [])
-        self.refused_wrongly.append(answer["refused"])
+        self.abstained_wrongly.append(answer["abstained"])
         self.tokens.append(tokens)
         if question.outdated:
             told = [id_ for id_ in ids if id_ in question.evidence or id_ in question.outdated]
@@ -124,20 +124,20 @@ class Scores:
             self.failure = one_line(str(error))
             say(f"{self.peer.title}: {self.failure}")
 
-    def row(self) -> Found:
+    def row(self) -> QualityRow:
         """Means over all questions of all sets."""
         versions = versions_of(self.peer)
         if self.failure:
-            return Found(self.peer.name, versions, failure=self.failure)
-        return Found(
+            return QualityRow(self.peer.name, versions, failure=self.failure)
+        return QualityRow(
             self.peer.name,
             versions,
             recall=_mean([value for values in self.recall.values() for value in values]),
             by_set={name: _mean(values) for name, values in self.recall.items()},
             first=_mean(self.first),
             corrected=_mean(self.corrected),
-            refused=_mean(self.refused),
-            refused_wrongly=_mean(self.refused_wrongly),
+            abstained=_mean(self.abstained),
+            abstained_wrongly=_mean(self.abstained_wrongly),
             tokens=_mean(self.tokens),
             p50_ms=statistics.median(self.times_ms),
             peak_mb=self.peak_mb,
@@ -148,29 +148,27 @@ def _mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None
 
 
-def measure(pythons: Mapping[Peer, Path | PeerError], only: str | None = None) -> list[Found]:
+def measure(pythons: Mapping[Peer, Path | PeerError], only: str | None = None) -> list[QualityRow]:
     """Every peer on every open set, or on one."""
     scores = [Scores(peer) for peer in pythons]
-    installed = {}
-    for each in scores:
-        with each.blamed():
-            if isinstance(python := pythons[each.peer], PeerError):
-                raise python
-            installed[each.peer] = python
     tokenizer = ModelTokenizer(BUNDLED / "tokenizer.json")
     with tempfile.TemporaryDirectory(prefix="rag-context-peers-") as name:
         for number, memory in enumerate(memories(Path(name) / "sets", only)):
             say(f"{memory.name}: {len(memory.items)} texts, {len(memory.questions)} questions ...")
-            _measure(memory, scores, installed, Path(name) / str(number), tokenizer)
+            _measure(memory, scores, pythons, Path(name) / str(number), tokenizer)
     return [each.row() for each in scores]
 
 
 def _measure(
-    memory: Memory, scores: Sequence[Scores], pythons: Mapping[Peer, Path], folder: Path, tokenizer: ModelTokenizer
+    memory: Memory,
+    scores: Sequence[Scores],
+    pythons: Mapping[Peer, Path | PeerError],
+    folder: Path,
+    tokenizer: ModelTokenizer,
 ) -> None:
     with ExitStack() as stack:
         drivers: dict[Peer, Driver] = {}
-        for each in _sound(scores):
+        for each in _unfailed(scores):
             peer = each.peer
             with each.blamed():
                 drivers[peer] = stack.enter_context(driving(peer, pythons[peer], folder / peer.name))
@@ -179,14 +177,14 @@ def _measure(
                 )
                 drivers[peer].call({"save": True}, ANSWER_S)
         for number, question in enumerate(memory.questions):
-            for each in in_turn(_sound(scores), number):
+            for each in in_turn(_unfailed(scores), number):
                 with each.blamed():
                     answer = drivers[each.peer].call({"ask": question.text}, ANSWER_S)
                     each.take(memory, question, answer, sum(tokenizer.count(answer["texts"])))
                     time.sleep(PAUSE_S)
-        for each in _sound(scores):
+        for each in _unfailed(scores):
             each.peak_mb = max(each.peak_mb, drivers[each.peer].peak_mb)
 
 
-def _sound(scores: Sequence[Scores]) -> list[Scores]:
+def _unfailed(scores: Sequence[Scores]) -> list[Scores]:
     return [each for each in scores if not each.failure]

@@ -96,8 +96,13 @@ class Driver:
 
 
 @contextmanager
-def driving(peer: Peer, python: Path, folder: Path) -> Iterator[Driver]:
-    """A peer's driver with an empty folder, which is also its home; at the end it stops its server."""
+def driving(peer: Peer, python: Path | PeerError, folder: Path) -> Iterator[Driver]:
+    """A peer's driver with an empty folder, which is also its home; at the end it stops its server.
+
+    Raises: PeerError (it cannot be started, or was not installed: that error is in place of its interpreter).
+    """
+    if isinstance(python, PeerError):
+        raise python
     folder.mkdir(parents=True)
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
     environment |= {**OFFLINE, "HOME": str(folder), "PYTHONPATH": str(ROOT)}

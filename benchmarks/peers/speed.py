@@ -97,8 +97,6 @@ def measure(size: int, pythons: Mapping[Peer, Path | PeerError], scratch: Path) 
             run = Run(peer)
             runs.append(run)
             try:
-                if isinstance(python, PeerError):
-                    raise python
                 run.driver = stack.enter_context(driving(peer, python, scratch / peer.name))
             except PeerError as error:
                 run.fail(str(error))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results.json"
-FOUND = Path(__file__).parent / "open_sets.json"
+QUALITY_RESULTS = Path(__file__).parent / "open_sets.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +83,12 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class QualityRow:
     """One peer on the open sets: shares and means over questions. `failure` says why it has no figures.
 
     `recall` is of the evidence among the results, by set too; `first` of best results that are evidence; `corrected` of
-    corrections above what they correct; `refused` of questions that nothing answers and that it says so of, and
-    `refused_wrongly` of the others; `tokens` of the results of a question that something answers.
+    corrections above what they correct; `abstained` of questions that nothing answers and that it says so of, and
+    `abstained_wrongly` of the others; `tokens` of the results of a question that something answers.
     """
 
     peer: str
@@ -97,8 +97,8 @@ class Found:
     by_set: Mapping[str, float | None] = field(default_factory=dict)
     first: float | None = None
     corrected: float | None = None
-    refused: float | None = None
-    refused_wrongly: float | None = None
+    abstained: float | None = None
+    abstained_wrongly: float | None = None
     tokens: float | None = None
     p50_ms: float | None = None
     peak_mb: float | None = None
@@ -111,7 +111,7 @@ def merged(earlier: Sequence[Row], measured: Sequence[Row]) -> list[Row]:
     return sorted([*(row for row in earlier if row.size not in sizes), *measured], key=lambda row: row.size)
 
 
-def as_json(rows: Sequence[Row] | Sequence[Found]) -> str:
+def as_json(rows: Sequence[Row] | Sequence[QualityRow]) -> str:
     """For programs: the rows, and on what kind of machine."""
     machine = {"python": platform.python_version(), "machine": platform.machine(), "system": platform.system()}
     return json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=2) + "\n"
@@ -137,34 +137,34 @@ def section(results: Path = RESULTS) -> str:
     """The part of docs/design/benchmarks.md about the peers."""
     rows = read(results)
     measured = as_markdown(rows) if rows else "Not measured yet for this version.\n"
-    return f"{_INTRODUCTION}\n{measured}\n{found_section()}"
+    return f"{_INTRODUCTION}\n{measured}\n{quality_section()}"
 
 
-def found_section(results: Path = FOUND) -> str:
+def quality_section(results: Path = QUALITY_RESULTS) -> str:
     """The part of the page about the open sets."""
     rows = json.loads(results.read_text(encoding="utf-8"))["rows"] if results.exists() else []
-    return f"{_OPEN_SETS}\n{found_as_markdown([Found(**row) for row in rows])}"
+    return f"{_OPEN_SETS}\n{quality_as_markdown([QualityRow(**row) for row in rows])}"
 
 
-def found_as_markdown(rows: Sequence[Found]) -> str:
+def quality_as_markdown(rows: Sequence[QualityRow]) -> str:
     """What each finds, at which price, and by set."""
     if not rows:
         return "Not measured yet for this version.\n"
     sets = list(next((row.by_set for row in rows if row.by_set), {}))
     by_set = [f"| | {' | '.join(f'`{name}`' for name in sets)} |", f"|---|{'---|' * len(sets)}"]
     by_set += [f"| {_title(row)} | {' | '.join(_share(row.by_set.get(name)) for name in sets)} |" for row in rows]
-    return "\n".join([_FOUND_HEADER, *map(_found_line, rows), "", _BY_SET, "", *by_set, ""])
+    return "\n".join([_QUALITY_HEADER, *map(_quality_line, rows), "", _BY_SET, "", *by_set, ""])
 
 
-def _found_line(row: Found) -> str:
+def _quality_line(row: QualityRow) -> str:
     title = f"{_title(row)} ({row.versions})"
     if row.failure:
         return f"| {title} | **not measured**: {_cell(row.failure)} | | | | | | | |"
-    shares = map(_share, (row.recall, row.first, row.corrected, row.refused, row.refused_wrongly))
+    shares = map(_share, (row.recall, row.first, row.corrected, row.abstained, row.abstained_wrongly))
     return f"| {title} | {' | '.join([*shares, *map(_value, (row.tokens, row.p50_ms, row.peak_mb))])} |"
 
 
-def _title(row: Row | Found) -> str:
+def _title(row: Row | QualityRow) -> str:
     return next((peer.title for peer in PEERS if peer.name == row.peer), row.peer)
 
 
@@ -230,7 +230,7 @@ with the reason, and the command ends with status 1.
   rate below 1 is slower.
 """
 
-_FOUND_HEADER = """\
+_QUALITY_HEADER = """\
 | | evidence found | evidence first | correction above | no answer: said | said wrongly | tokens | p50, ms | MB |
 |---|---|---|---|---|---|---|---|---|"""
 

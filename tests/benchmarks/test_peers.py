@@ -199,7 +199,7 @@ def test_a_driver_carries_out_requests_one_by_one() -> None:
     carry_out(peer, {"save": True})
     assert peer.texts == ["one", "two", "saved"]
     answer = carry_out(peer, {"ask": "t"})
-    assert (answer["texts"], answer["refused"]) == (["two"], False)
+    assert (answer["texts"], answer["abstained"]) == (["two"], False)
     assert carry_out(peer, {"ask": "none"})["texts"] == []
 
 
@@ -209,18 +209,18 @@ def test_answers_are_judged_by_the_evidence_among_their_results(tmp_path: Path) 
     sources = {item.id: source for item, source in zip(memory.items, memory.fields(), strict=True)}
     evidence, outdated = (str(sources[ids[0]]["source"]) for ids in (question.evidence, question.outdated))
 
-    def judged(*names: str, refused: bool = False) -> table.Found:
+    def judged(*names: str, abstained: bool = False) -> table.QualityRow:
         scores = quality.Scores(OTHER)
-        answer = {"seconds": 0.004, "sources": list(names), "texts": [], "refused": refused}
+        answer = {"seconds": 0.004, "sources": list(names), "texts": [], "abstained": abstained}
         scores.take(memory, question, answer, tokens=90)
         return scores.row()
 
     row = judged(evidence, outdated)
     assert (row.recall, row.first, row.corrected) == (1 / len(question.evidence), 1.0, 1.0)
-    assert (row.refused, row.refused_wrongly, row.tokens, row.p50_ms) == (None, 0.0, 90, 4.0)
-    row = judged(outdated, evidence, evidence, refused=True)
+    assert (row.abstained, row.abstained_wrongly, row.tokens, row.p50_ms) == (None, 0.0, 90, 4.0)
+    row = judged(outdated, evidence, evidence, abstained=True)
     assert (row.recall, row.first, row.corrected) == (1 / len(question.evidence), 0.0, 0.0)
-    assert row.refused_wrongly == 1.0
+    assert row.abstained_wrongly == 1.0
     assert judged().corrected == 0.0
 
 
@@ -236,8 +236,8 @@ def test_a_peer_that_fails_on_the_open_sets_is_a_row_with_the_reason(tmp_path: P
     broken = program(tmp_path / "python", "import sys; sys.exit('the model is missing')")
     (gone, missing) = quality.measure({OURS: running.PeerError("no room"), OTHER: broken}, quality.QUICK)
     assert (gone.failure, missing.failure) == ("no room", "its driver ended: the model is missing")
-    assert "**not measured**: no room" in table.found_as_markdown([gone, missing])
-    assert table.found_as_markdown([]) == "Not measured yet for this version.\n"
+    assert "**not measured**: no room" in table.quality_as_markdown([gone, missing])
+    assert table.quality_as_markdown([]) == "Not measured yet for this version.\n"
 
 
 def test_texts_are_cut_into_batches_that_lose_nothing() -> None:

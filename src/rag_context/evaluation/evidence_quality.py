@@ -88,6 +88,7 @@ async def index_items(
 
 
 def bulk_fields(item: LabelledItem) -> Mapping[str, object]:
+    """The fields of `BulkLine` for an item; its time is a `datetime`, what it does not have is None."""
     return {
         "content": item.content,
         "contentType": item.content_type,

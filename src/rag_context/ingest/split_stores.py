@@ -156,7 +156,7 @@ class TwoStoreWriter:
             await self._in_background.discard(page)
             await self._writer.mark_pending(page)
 
-    async def sizes(self, document_ids: Sequence[str]) -> Size:
+    async def size(self, document_ids: Sequence[str]) -> Size:
         """What the vector store has of these documents: vectors, each with a copy of its passage."""
         stored = [await self._in_background.stored_vectors(page) for page in slices(document_ids, PAGE)]
         count = sum(len(each.chunk_ids) for page in stored for each in page.values())
@@ -266,7 +266,7 @@ class _TwoStoreJournal:
         return entry
 
     async def sizes(self, document_ids: Sequence[str]) -> dict[str, Size]:
-        return {**await self._inner.sizes(document_ids), self._vectors: await self._writer.sizes(document_ids)}
+        return {**await self._inner.sizes(document_ids), self._vectors: await self._writer.size(document_ids)}
 
 
 def journal_over(documents: Journal, writer: TwoStoreWriter, vectors: str) -> Journal:

@@ -66,7 +66,7 @@ class Connector:
             try:
                 connection = await asyncpg.connect(url, **{**options, **self._options, "timeout": timeout_s})
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-                failures.append(error)  # of the last kind: it is not the host to use
+                failures.append(error)  # TargetServerAttributeNotMatched is of the last kind
             except ValueError as error:  # of an option of the address
                 invalid = asyncpg.ClientConfigurationError("the address cannot be read")
                 invalid.__cause__ = error

@@ -28,7 +28,7 @@ _SELECTING = {
     "contains": "strpos(lower(d.content), lower($4)) > 0",
 }
 
-_HELD = """
+_SIZES = """
 SELECT count(DISTINCT d.id), count(c.key), count(v.chunk), count(DISTINCT r.document)
 FROM rag_context.documents AS d
 LEFT JOIN rag_context.chunks AS c ON c.document = d.id
@@ -119,7 +119,7 @@ class PostgresJournal(SqlJournal):
 
     async def sizes(self, document_ids: Sequence[str]) -> dict[str, Size]:
         generation = (await self._state.current()).generation
-        row = await self._database.fetchrow(_HELD.format(generation=generation), list(map(stored, document_ids)))
+        row = await self._database.fetchrow(_SIZES.format(generation=generation), list(map(stored, document_ids)))
         return {"postgres": Size() if row is None else Size(*row)}
 
 

@@ -28,7 +28,7 @@ _SELECTING = {
                            AND instr(casefold(n.content), casefold($4)) > 0)""",
 }
 
-_HELD = """
+_SIZES = """
 WITH chosen AS (SELECT key FROM documents WHERE id IN (SELECT value FROM json_each(?))),
      parts AS (SELECT key FROM chunks WHERE document IN (SELECT key FROM chosen))
 SELECT (SELECT count(*) FROM chosen), (SELECT count(*) FROM parts),
@@ -117,7 +117,7 @@ class SqliteJournal(SqlJournal):
 
     async def sizes(self, document_ids: Sequence[str]) -> dict[str, Size]:
         ids = (json.dumps(list(document_ids)),)
-        row = await self._database.read(lambda connection: connection.execute(_HELD, ids).fetchone())
+        row = await self._database.read(lambda connection: connection.execute(_SIZES, ids).fetchone())
         return {"embedded": Size(*row)}
 
 
