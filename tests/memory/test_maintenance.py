@@ -7,6 +7,7 @@ import pytest
 
 from rag_context.api.index import BulkLine
 from rag_context.domain.documents import Document
+from rag_context.domain.reports import ERROR, ErrorRecord
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendStartingError, BackendUnavailableError
 from rag_context.memory.background_maintenance import MAX_SWEEP_DELAY_S, PROBE_EVERY_S, SWEEP_CHECK_S, SWEEP_EVERY_S
@@ -263,6 +264,19 @@ async def test_records_wait_while_others_are_written(harness: ServiceHarness) ->
     harness.metrics.fault = None
     await harness.telemetry.flush()
     assert [record.query for record in harness.store.searches] == ["one", "two"]
+
+
+async def test_who_flushes_while_retrievals_are_counted_has_its_records_written(harness: ServiceHarness) -> None:
+    await harness.index("MongoDB retry logic.")
+    await harness.search("mongodb retry")
+    harness.documents.fault = Fault(delay_s=0.2)
+    counted = harness.documents.calls + 1
+    writing = asyncio.create_task(harness.telemetry.flush())
+    await until(lambda: harness.documents.calls == counted)
+    harness.telemetry.record_error(ErrorRecord(harness.now, ERROR, "embedder", "search", "late"))
+    await harness.telemetry.flush()
+    assert [error.message for error in harness.store.errors] == ["late"]
+    await writing
 
 
 async def test_a_search_whose_embedding_failed_is_recorded_as_an_error(harness: ServiceHarness) -> None:

@@ -5,13 +5,14 @@ import json
 import random
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from rag_context.domain.reports import IssueKind, Thoroughness
 from rag_context.errors import BackendDataError
+from rag_context.stores.sqlite.database import MOST_SHARE
 from rag_context.stores.sqlite.embedded import SqliteStore, open_auditor, open_database
 from tests.stores.builders import axis, document, put
 
@@ -56,8 +57,8 @@ def overwrite(path: Path, page: int) -> None:
         file.write(random.Random(page).randbytes(PAGE_BYTES))
 
 
-async def until_known(store: SqliteStore) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
+async def until_known(store: SqliteStore, timeout_s: float = TIMEOUT_S) -> None:
+    async with asyncio.timeout(timeout_s):
         while store.database.file.damage.reason() is None:
             await asyncio.sleep(CHECK_EVERY_S)
 
@@ -107,6 +108,19 @@ async def test_damage_is_known_to_other_processes_and_later_ones_until_a_check_f
             assert IssueKind.DAMAGED_FILE not in {issue.kind for issue in found.issues}
         await put(later, document("second"), vector=axis(0))
         assert (await later.documents.counts()).documents == 61
+
+
+async def test_a_check_that_had_to_wait_is_not_followed_by_a_longer_pause(sound: Path, tmp_path: Path) -> None:
+    """On a busy machine a check of milliseconds takes a second; the next one came a minute later."""
+    path = Path(shutil.copytree(sound.parent, tmp_path / "copy")) / sound.name
+    async with open_database(path, check_every_s=0.3) as store:
+        with ExitStack() as busy:
+            for user in store.database._readers:
+                busy.enter_context(user.lock)
+            await asyncio.sleep(1.3)
+        await asyncio.sleep(1.0)  # in which the check ends
+        overwrite(path, 20)
+        await until_known(store, MOST_SHARE / 2)
 
 
 async def test_damage_that_a_read_meets_stops_writes(sound: Path, tmp_path: Path) -> None:

@@ -136,16 +136,17 @@ class Telemetry:
             self.dropped += 1
 
     async def _write(self) -> None:
-        while self._queue and await self._write_batch():
-            pass
-        if self._again or not self._retrieved:  # what takes no records takes no counts either
-            return
-        retrieved = list(self._retrieved)
-        self._retrieved.clear()
-        try:
-            await self._in_time(self.documents.record_retrievals(retrieved, self.now()))
-        except BackendError as error:
-            logger.info("telemetry: %d retrievals were not counted: %s", len(retrieved), error)
+        while self._queue or self._retrieved:  # also what comes meanwhile: its caller may have joined this write
+            if self._queue:
+                if not await self._write_batch():
+                    return  # what takes no records takes no counts either
+                continue
+            retrieved = list(self._retrieved)
+            self._retrieved.clear()
+            try:
+                await self._in_time(self.documents.record_retrievals(retrieved, self.now()))
+            except BackendError as error:
+                logger.info("telemetry: %d retrievals were not counted: %s", len(retrieved), error)
 
     async def _write_batch(self) -> bool:
         """Write the head of the queue; False where it waits for another attempt."""

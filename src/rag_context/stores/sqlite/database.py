@@ -37,7 +37,7 @@ CHECK_EVERY_S = 1.0
 """How long after its start, and after a check, a process looks: short commands end before, and no start is delayed."""
 
 MOST_SHARE = 50
-"""The pause after a check is at least so many times its duration: a large file costs no more than 2 % of a core."""
+"""The pause after a check is at least so many times its CPU time: a large file costs no more than 2 % of a core."""
 
 ATTEMPTS = 5
 """How often a call is repeated if its snapshot was changed."""
@@ -442,13 +442,13 @@ class PageCheck:
             stamp = faults.stamp_of(self._file.path)
             if stamp is None or stamp == self._checked or damage.is_of(stamp):
                 continue
-            started, begun_ns = time.monotonic(), time.time_ns()
+            started, begun_ns = time.thread_time(), time.time_ns()
             try:
                 with self._reader.lock:
                     problem = self._problem()
             except (BackendError, sqlite3.Error, OSError):  # locked, no descriptor, stopped: the next round tries again
                 continue
-            pause_s = max(self._every_s, MOST_SHARE * (time.monotonic() - started))
+            pause_s = max(self._every_s, MOST_SHARE * (time.thread_time() - started))
             # A file may change twice within one step of its clock, with one stamp: what is so young is checked again.
             self._checked = stamp if abs(begun_ns - stamp[-1]) > faults.CLOCK_STEP_NS else None
             if problem is not None:
