@@ -27,7 +27,7 @@ from rag_context.server.mcp.protocol import RECALL, REMEMBER, TEMPLATE, listed_t
 from rag_context.server.tools import tool_of
 from rag_context.settings import KEYS, ConnectionSettings
 from rag_context.settings.config_file import FILE_NAME
-from rag_context.settings.keys import Key
+from rag_context.settings.keys import ALIASES, Key, variable
 from rag_context.settings.sections import ApiKey, KeyGroup
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -131,9 +131,10 @@ def settings_row(key: Key) -> str:
     is_empty = default is None or default in ((), {})
     if isinstance(default, bool):
         default = str(default).lower()
+    variables = (variable(key.name), *(alias for alias, name in ALIASES.items() if name == key.name))
     cells = (
         f"`{key.name}`",
-        "<br>".join(f"`{name}`" for name in key.variables),
+        "<br>".join(f"`{name}`" for name in variables),
         key.expected,
         "" if is_empty else f"`{default}`",
         key.description,

@@ -10,7 +10,7 @@ import pytest
 from rag_context.errors import ConfigurationError
 from rag_context.settings import KEYS, Loaded, Settings, check_available, is_loopback, load_settings, mask_url, shown
 from rag_context.settings.installation import install_command
-from rag_context.settings.keys import Key
+from rag_context.settings.keys import Key, variable
 from rag_context.settings.sections import ApiKey
 
 HASH = "sha256:" + "0" * 64
@@ -106,7 +106,7 @@ class TestOrder:
 
     @pytest.mark.parametrize("key", [key for key in KEYS.values() if key.is_path], ids=lambda key: key.name)
     def test_every_path_is_relative_to_where_it_is_stated(self, tmp_path: Path, key: Key) -> None:
-        settings = load(tmp_path, environ={key.variables[0]: "some/place"}).settings
+        settings = load(tmp_path, environ={variable(key.name): "some/place"}).settings
 
         assert shown(settings)[key.name] == str(tmp_path / "some/place")
 

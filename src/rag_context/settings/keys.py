@@ -72,11 +72,6 @@ class Key:
     field: FieldInfo
 
     @property
-    def variables(self) -> tuple[str, ...]:
-        """Its environment variables, in the order of precedence."""
-        return (variable(self.name), *(alias for alias, name in ALIASES.items() if name == self.name))
-
-    @property
     def description(self) -> str:
         return self.field.description or ""
 
