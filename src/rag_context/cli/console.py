@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import typer
 
+from rag_context.domain.documents import counted as counted  # noqa: PLC0414  (commands take all that they print with from here)
 from rag_context.domain.documents import for_terminals
-from rag_context.domain.reports import counted as counted  # noqa: PLC0414  (commands take all that they print with from here)
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.settings.config_file import has_any
 

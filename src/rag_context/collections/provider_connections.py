@@ -18,8 +18,7 @@ import numpy as np
 from rag_context import errors
 from rag_context.collections.registry import examined
 from rag_context.domain.clauses import EVERYTHING, Clause
-from rag_context.domain.documents import Status, slices
-from rag_context.domain.reports import counted
+from rag_context.domain.documents import Status, counted, slices
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.domain.where import matches
 from rag_context.ingest.text_vectors import SLICE, SLICE_S

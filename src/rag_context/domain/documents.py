@@ -354,6 +354,11 @@ class Status(StrEnum):
     UNAVAILABLE = "unavailable"
 
 
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """`1 document`, `2 documents`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """How much a store holds; `others` are documents of other programs in it, which have no vectors of ours."""

@@ -33,11 +33,6 @@ SMALLEST_MS = 0.001
 """Shorter latencies are in the first bin, and count as 0."""
 
 
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """`1 document`, `2 documents`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
-
-
 @dataclass(frozen=True, slots=True)
 class Period:
     first: datetime

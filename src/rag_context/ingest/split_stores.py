@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 from uuid import UUID
 
-from rag_context.domain.documents import Chunk, Document, Missing, Stored, StoredVectors, slices
+from rag_context.domain.documents import Chunk, Document, Missing, Stored, StoredVectors, counted, slices
 from rag_context.domain.journal import Change, Entry, Size, require_locations
-from rag_context.domain.reports import EXAMPLES, IntegrityReport, Issue, IssueKind, Thoroughness, counted
+from rag_context.domain.reports import EXAMPLES, IntegrityReport, Issue, IssueKind, Thoroughness
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError, ForeignDataError
 from rag_context.ports import writing

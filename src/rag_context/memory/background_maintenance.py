@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from rag_context.domain.reports import IssueKind, counted
+from rag_context.domain.documents import counted
+from rag_context.domain.reports import IssueKind
 from rag_context.errors import BackendError, BackendStartingError, BackendUnavailableError
 from rag_context.ingest.indexer import Indexer
 from rag_context.ingest.split_stores import Divergence, Reconciler

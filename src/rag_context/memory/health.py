@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 
 from rag_context._version import __version__
 from rag_context.api.maintenance import ComponentHealth, HealthResponse, ModelName
-from rag_context.domain.documents import Counts, Status
-from rag_context.domain.reports import counted
+from rag_context.domain.documents import Counts, Status, counted
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.resilience.component_checks import ComponentFinding
 

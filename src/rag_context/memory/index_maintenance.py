@@ -13,7 +13,8 @@ from typing import Literal, TypeAlias
 
 from rag_context.api.maintenance import CheckResponse, IssueReport, ReindexRequest, ReindexResponse
 from rag_context.domain import documents
-from rag_context.domain.reports import IntegrityReport, Issue, IssueKind, Thoroughness, counted
+from rag_context.domain.documents import counted
+from rag_context.domain.reports import IntegrityReport, Issue, IssueKind, Thoroughness
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, ForeignIndexError, LostIndexError
 from rag_context.ingest.chunking.prose import body_start
 from rag_context.ingest.indexer import STORE_S, Indexer

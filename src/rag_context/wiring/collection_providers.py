@@ -21,7 +21,7 @@ from rag_context.collections.collections import Collections
 from rag_context.collections.labels import BUILT
 from rag_context.collections.provider_connections import DEFAULT, Connections, ProviderConnection, TextEmbedder
 from rag_context.collections.registry import ProviderKind, ProviderRegistry, Registered
-from rag_context.domain.reports import counted
+from rag_context.domain.documents import counted
 from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.errors import BackendError, ConfigurationError, InvalidInputError
 from rag_context.ingest.redaction import Redactor

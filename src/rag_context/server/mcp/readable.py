@@ -13,8 +13,8 @@ from typing import Any
 from rag_context.api import changes, index, maintenance, parsing, stored_documents
 from rag_context.api.search import SearchFailure, SearchResponse, SearchResult, StandingInstruction, level_name
 from rag_context.api.wire import CATEGORIES, Schema, WireResponse
+from rag_context.domain.documents import counted
 from rag_context.domain.quoted_text import LIKE_INSTRUCTION, without_tags
-from rag_context.domain.reports import counted
 from rag_context.server.mcp.readable_features import FEATURES
 
 _SHOWN_IDS = 20

@@ -8,7 +8,7 @@ from rag_context.api import collection_operations, project_queries, search
 from rag_context.api import collections as wire
 from rag_context.api import projects as models
 from rag_context.api.wire import WireResponse
-from rag_context.domain.reports import counted
+from rag_context.domain.documents import counted
 
 _LEVELS = {
     3: "Nothing could be searched: the documents here do not depend on the question. Say so.",

@@ -9,8 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from rag_context import errors
-from rag_context.domain.documents import Chunk, Document, StoredVectors
-from rag_context.domain.reports import counted
+from rag_context.domain.documents import Chunk, Document, StoredVectors, counted
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.ports.reading import ForeignRecord

@@ -22,10 +22,11 @@ from rag_context.domain.documents import (
     Stored,
     Tenant,
     TenantState,
+    counted,
     origins_of,
 )
 from rag_context.domain.journal import PLAIN, Revision
-from rag_context.domain.reports import DAY_US, FieldCounts, Period, Periods, counted
+from rag_context.domain.reports import DAY_US, FieldCounts, Period, Periods
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.errors import ForeignDataError
 from rag_context.ports.reading import ForeignRecord

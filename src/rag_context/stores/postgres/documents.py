@@ -6,9 +6,8 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any, TypeVar
 
-from rag_context.domain.documents import Counts, Missing, Tenant, TenantState
+from rag_context.domain.documents import Counts, Missing, Tenant, TenantState, counted
 from rag_context.domain.journal import Cause
-from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Neighbours
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.ports.writing import Version, require_comparable, written_in_turn

@@ -7,8 +7,7 @@ from typing import TypeVar
 import asyncpg
 from cachetools import TTLCache
 
-from rag_context.domain.documents import Tenant
-from rag_context.domain.reports import counted
+from rag_context.domain.documents import Tenant, counted
 from rag_context.domain.search import Filter, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, BackendError

@@ -14,8 +14,7 @@ from typing import Literal, TypeAlias, TypeVar, Unpack
 from qdrant_client import models
 from qdrant_client.common.version_check import is_compatible
 
-from rag_context.domain.documents import Chunk, Document, StoredVectors, slices
-from rag_context.domain.reports import counted
+from rag_context.domain.documents import Chunk, Document, StoredVectors, counted, slices
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, ForeignDataError, NotFoundError

@@ -12,9 +12,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from rag_context.domain.documents import Chunk, Counts, Document, Missing, StoredVectors
+from rag_context.domain.documents import Chunk, Counts, Document, Missing, StoredVectors, counted
 from rag_context.domain.journal import PLAIN, Cause, Revision
-from rag_context.domain.reports import FieldCounts, counted
+from rag_context.domain.reports import FieldCounts
 from rag_context.domain.search import Filter, Neighbours
 from rag_context.domain.vectors import EmbeddingModel, Generations, Matrix
 from rag_context.errors import BackendStartingError, ForeignDataError

@@ -20,8 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from rag_context.domain.documents import Tenant
-from rag_context.domain.reports import counted
+from rag_context.domain.documents import Tenant, counted
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendError, BackendStartingError
