@@ -274,9 +274,9 @@ async def test_who_flushes_while_retrievals_are_counted_has_its_records_written(
     writing = asyncio.create_task(harness.telemetry.flush())
     await until(lambda: harness.documents.calls == counted)
     harness.telemetry.record_error(ErrorRecord(harness.now, ERROR, "embedder", "search", "late"))
-    await harness.telemetry.flush()
+    await asyncio.gather(harness.telemetry.flush(), harness.telemetry.flush())
     assert [error.message for error in harness.store.errors] == ["late"]
-    await writing
+    assert writing.done()
 
 
 async def test_a_search_whose_embedding_failed_is_recorded_as_an_error(harness: ServiceHarness) -> None:

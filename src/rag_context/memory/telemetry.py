@@ -94,10 +94,13 @@ class Telemetry:
         """Write what is queued, as far as the store takes it within the timeout; the rest waits."""
         # One write at a time, and no caller cancels it: statistics that are read after `flush` have what another flush
         # had taken out before, and whether a cancelled write was done is not known.
+        end = time.monotonic() + timeout_s
+        if self._writing is not None:  # which may have passed what has come since
+            await asyncio.wait({self._writing}, timeout=timeout_s)
         writing = self._writing
         if writing is None or writing.done():
             writing = self._writing = asyncio.create_task(self._write(), name="write records")
-        _, late = await asyncio.wait({writing}, timeout=timeout_s)
+        _, late = await asyncio.wait({writing}, timeout=max(end - time.monotonic(), 0.0))
         if not late:
             writing.result()
 
@@ -136,17 +139,16 @@ class Telemetry:
             self.dropped += 1
 
     async def _write(self) -> None:
-        while self._queue or self._retrieved:  # also what comes meanwhile: its caller may have joined this write
-            if self._queue:
-                if not await self._write_batch():
-                    return  # what takes no records takes no counts either
-                continue
-            retrieved = list(self._retrieved)
-            self._retrieved.clear()
-            try:
-                await self._in_time(self.documents.record_retrievals(retrieved, self.now()))
-            except BackendError as error:
-                logger.info("telemetry: %d retrievals were not counted: %s", len(retrieved), error)
+        while self._queue and await self._write_batch():
+            pass
+        if self._again or not self._retrieved:  # what takes no records takes no counts either
+            return
+        retrieved = list(self._retrieved)
+        self._retrieved.clear()
+        try:
+            await self._in_time(self.documents.record_retrievals(retrieved, self.now()))
+        except BackendError as error:
+            logger.info("telemetry: %d retrievals were not counted: %s", len(retrieved), error)
 
     async def _write_batch(self) -> bool:
         """Write the head of the queue; False where it waits for another attempt."""
