@@ -324,6 +324,12 @@ async def assert_hosts_are_tried_in_turn(primary: int, standby: int) -> None:
         await writer.documents.try_write()
         with pytest.raises(BackendUnavailableError, match="read-only, as a standby is"):
             await reader.documents.try_write()
+    preferring = "?target_session_attrs=prefer-standby"
+    async with open_postgres(with_hosts(primary, standby) + preferring) as reader:
+        with pytest.raises(BackendUnavailableError, match="read-only, as a standby is"):
+            await reader.documents.try_write()
+    async with open_postgres(with_hosts(primary, primary) + preferring) as writer:
+        await writer.documents.try_write()
     assert "is a standby." in str(await failure(f"{url_of(primary)}?target_session_attrs=standby"))
     assert "accepts writes; promote a standby" in str(await failure(with_hosts(standby, standby)))
 

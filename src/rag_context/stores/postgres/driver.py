@@ -7,8 +7,9 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
+from itertools import product
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import asyncpg
 import numpy as np
@@ -25,8 +26,9 @@ IDLE_S = 300.0
 POLL_S = 0.01
 """Interval between checks for a free connection, while the server accepts no more."""
 
-_ANY_PRIMARY = {"target_session_attrs": "primary"}
-"""Of several hosts, the one that is not a standby, unless the address says otherwise."""
+_WANTED = {"": ("primary",), "prefer-standby": ("standby", "any")}
+"""Which of several hosts is taken, and which where there is none such, by `target_session_attrs` of the address; by
+others each host decides."""
 
 
 class Plan(Enum):
@@ -54,17 +56,18 @@ class Connector:
         user, at, hosts = parts.netloc.rpartition("@")
         places = [f"{user}{at}{host}" for host in hosts.split(",")]
         self._urls = [urlunsplit((parts.scheme, place, parts.path, parts.query, parts.fragment)) for place in places]
-        several = len(self._urls) > 1 and "target_session_attrs" not in url
-        self._options = _ANY_PRIMARY if several else {}
+        (stated,) = parse_qs(parts.query).get("target_session_attrs", [""])[:1]
+        self._wanted = _WANTED.get(stated, (None,)) if len(places) > 1 else (None,)
 
     async def connect(self, _url: str, **options: Any) -> Any:
         """A connection. Raises: what the driver raises; where no host is a primary, that."""
         failures: list[Exception] = []
         # The pool allows one timeout for all hosts, which a dead first host would use up.
-        timeout_s = CONNECT_S / len(self._urls)
-        for url in tuple(self._urls):
+        timeout_s = CONNECT_S / len(self._urls) / len(self._wanted)
+        for wanted, url in product(self._wanted, tuple(self._urls)):
             try:
-                connection = await asyncpg.connect(url, **{**options, **self._options, "timeout": timeout_s})
+                given = {**options, "target_session_attrs": wanted, "timeout": timeout_s}
+                connection = await asyncpg.connect(url, **given)
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
                 failures.append(error)  # TargetServerAttributeNotMatched is of the last kind
             except ValueError as error:  # of an option of the address
