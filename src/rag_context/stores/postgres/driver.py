@@ -27,8 +27,8 @@ POLL_S = 0.01
 """Interval between checks for a free connection, while the server accepts no more."""
 
 _WANTED = {"": ("primary",), "prefer-standby": ("standby", "any")}
-"""Which of several hosts is taken, and which where there is none such, by `target_session_attrs` of the address; by
-others each host decides."""
+"""By `target_session_attrs` of an address with several hosts: which kind is taken, and which where none is such. Its
+other values are judged host by host."""
 
 
 class Plan(Enum):
@@ -60,7 +60,7 @@ class Connector:
         self._wanted = _WANTED.get(stated, (None,)) if len(places) > 1 else (None,)
 
     async def connect(self, _url: str, **options: Any) -> Any:
-        """A connection. Raises: what the driver raises; where no host is a primary, that."""
+        """A connection. Raises: what the driver raises; where no host is of the kind that is requested, that."""
         failures: list[Exception] = []
         # The pool allows one timeout for all hosts, which a dead first host would use up.
         timeout_s = CONNECT_S / len(self._urls) / len(self._wanted)
