@@ -467,7 +467,7 @@ def main() -> int:
         "metrics.md": metrics_page(),
         "works-with.md": works_with_page(),
     }
-    files = {DOCS / name: NOTICE + page for name, page in pages.items()} | {LISTS: mcp_lists()}
+    files = {DOCS / name: NOTICE + page for name, page in pages.items()} | {Path(LISTS): mcp_lists()}
     files |= {DOCS.parent / path: text for path, text in generate_plugins.files().items()}
     for path, text in files.items():
         if not arguments.check:

@@ -425,7 +425,8 @@ def test_the_variables_of_clients_move_their_files() -> None:
 
 
 def test_the_instructions_are_short_and_name_tools_that_agents_have() -> None:
-    tools = {each["tool"]["name"] for each in json.loads(LISTS.read_text())["tools"] if each["toolset"] == "memory"}
+    listed = json.loads(Path(LISTS).read_bytes())["tools"]
+    tools = {each["tool"]["name"] for each in listed if each["toolset"] == "memory"}
     named = {word.strip("`.,:") for word in RULES.split() if "rag_context_" in word}
     assert named
     assert named <= tools

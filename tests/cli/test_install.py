@@ -91,7 +91,7 @@ def test_all_clients_are_connected_and_the_files_restored(home: Path) -> None:
     assert "Type `/hooks` in Codex" in out
     assert {each["scopes"]["user"] for each in printed(home, "install")["clients"]} == {"installed"}
     entry = json.loads((home / ".claude.json").read_text())["mcpServers"]["rag-context"]
-    assert entry == {"type": "stdio", "command": COMMAND, "args": ["mcp"]}
+    assert entry == {"type": "stdio", "alwaysLoad": True, "command": COMMAND, "args": ["mcp"]}
     assert "say done" in (home / ".claude" / "settings.json").read_text()
     changed = tree(home)
     run(home, "install", "--all")

@@ -160,7 +160,7 @@ class Machine:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,
+            process_group=0,  # no session: Linux gives each of those a share of its own, however many are busy
         )
         try:
             out, err = process.communicate(timeout=TURN_S)

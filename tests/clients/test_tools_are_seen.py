@@ -1,7 +1,8 @@
 """The tools stand in the first request that a client sends to its model, also where the machine is busy (P-3).
 
 A client waits a second or so for the list of tools of a server that it has just started, and shows its model none of
-those that come later. A model that was shown none cannot call any.
+those that come later. A model that was shown none cannot call any. Claude Code's second may be over before it has read
+what came in time, where the machine is busy; so `install` writes `alwaysLoad`, for which it waits.
 """
 
 import json
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import rag_context
+from rag_context.agents.clients import CLIENTS
 from rag_context.api.toolsets import MEMORY_TOOLS
 from rag_context.server.mcp.handshake import LISTS
 from tests.clients.agents import CLAUDE_CODE, AgentClient
@@ -30,9 +32,8 @@ BUSY = 8
 RUNS = int(os.environ.get("RAG_TEST_CLIENT_RUNS", "2"))
 """How often a client is started; the figures of docs/design/benchmarks.md are of 20."""
 
-OURS = {
-    tool["tool"]["name"] for tool in json.loads(LISTS.read_bytes())["tools"] if tool["toolset"] in set(MEMORY_TOOLS)
-}
+LISTED = json.loads(Path(LISTS).read_bytes())["tools"]
+OURS = {each["tool"]["name"] for each in LISTED if each["toolset"] in set(MEMORY_TOOLS)}
 TOML = ("[[", "name", "hash", "access")
 
 
@@ -51,7 +52,10 @@ def busy(number: int) -> Iterator[None]:
 
 def connect(machine: Machine, client: AgentClient, entry: dict[str, object]) -> list[str]:
     """Write a server into a client's configuration; returns the options that the client needs to read it."""
+    wire = CLIENTS[client.name].mcp
+    assert wire is not None
     if client is CLAUDE_CODE:
+        entry = {**(wire.of_url if "url" in entry else wire.of_command), **entry}  # as `install` writes it
         file = machine.home / "mcp.json"
         file.write_text(json.dumps({"mcpServers": {"rag-context": entry}}))
         return ["--mcp-config", str(file)]
@@ -100,7 +104,7 @@ def test_they_are_seen_over_http_with_a_key(machine: Machine, client: AgentClien
     key = made.stdout.strip()
     with machine.serving("--config", str(config)) as url:
         address: dict[str, object] = {"url": f"{url}/mcp"}
-        entry = {**address, "type": "http", "headers": {"Authorization": "Bearer ${RAG_CONTEXT_API_KEY}"}}
+        entry = {**address, "headers": {"Authorization": "Bearer ${RAG_CONTEXT_API_KEY}"}}
         if client is not CLAUDE_CODE:
             entry = {**address, "bearer_token_env_var": "RAG_CONTEXT_API_KEY"}
         options, folder = connect(machine, client, entry), machine.project("harbour")

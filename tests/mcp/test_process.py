@@ -138,7 +138,7 @@ def test_the_opening_is_answered_before_anything_heavy_is_imported(
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [*opened, *ids]
     imported = set(report.read_text().split())
     assert "rag_context.server.mcp.handshake" in imported
-    assert not {"asyncio", "mcp", "numpy", "onnxruntime", "pydantic", "typer"} & imported
+    assert not {"asyncio", "mcp", "numpy", "onnxruntime", "pathlib", "pydantic", "typer", "typing"} & imported
 
 
 async def test_a_client_with_an_empty_list_of_resources_is_notified(tmp_path: Path) -> None:

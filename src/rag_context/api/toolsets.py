@@ -2,9 +2,6 @@
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Final, TypeAlias
-
-from rag_context.errors import InvalidInputError
 
 
 class Toolset(StrEnum):
@@ -15,13 +12,13 @@ class Toolset(StrEnum):
     SEARCH_FETCH = "search-fetch"
 
 
-Toolsets: TypeAlias = frozenset[Toolset]
+Toolsets = frozenset[Toolset]
 
-MEMORY_TOOLS: Final[Toolsets] = frozenset({Toolset.MEMORY})
+MEMORY_TOOLS: Toolsets = frozenset({Toolset.MEMORY})
 """What an agent needs; more tools cost it tokens in each request."""
 
-ALL_TOOLS: Final[Toolsets] = frozenset(Toolset)
-TOOLSET_NAMES: Final = (*Toolset, "all")
+ALL_TOOLS: Toolsets = frozenset(Toolset)
+TOOLSET_NAMES = (*Toolset, "all")
 
 
 def toolsets_named(text: str) -> Toolsets:
@@ -29,6 +26,8 @@ def toolsets_named(text: str) -> Toolsets:
     names = [name.strip() for name in text.split(",")]
     unknown = [name for name in names if name not in TOOLSET_NAMES]
     if unknown:
+        from rag_context.errors import InvalidInputError  # noqa: PLC0415
+
         raise InvalidInputError(f"tools {text[:128]!r}: say one or more of {', '.join(TOOLSET_NAMES)}")
     return ALL_TOOLS if "all" in names else frozenset(Toolset(name) for name in names)
 

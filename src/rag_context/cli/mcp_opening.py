@@ -4,13 +4,12 @@ A client waits a second or so for the list of tools. Loading the command line an
 an idle machine, and all of it on a busy one.
 """
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from rag_context.api.toolsets import Toolset, toolsets_named
-from rag_context.errors import InvalidInputError
+from rag_context.api.toolsets import TOOLSET_NAMES, Toolset, toolsets_named
 from rag_context.server.mcp.handshake import Opening, OpeningReader, claim_wire
 from rag_context.settings.config_file import may_add_words
 
@@ -44,10 +43,9 @@ def _opening(arguments: Sequence[str]) -> Opening | None:
             values[name] = value if equals else next(rest, "")
         else:
             return None
-    config = Path(values["--config"]) if values["--config"] else None
     try:
-        if may_add_words(config, Path.cwd()):
+        if may_add_words(values["--config"] or None, os.getcwd()) or {*values["--tools"].split(",")} - {*TOOLSET_NAMES}:
             return None
-        return Opening(toolsets_named(values["--tools"]), structured=is_structured)
-    except (InvalidInputError, OSError, RuntimeError):  # the command line reports it
+    except OSError:  # the command line reports it
         return None
+    return Opening(toolsets_named(values["--tools"]), structured=is_structured)

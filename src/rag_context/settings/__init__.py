@@ -3,9 +3,7 @@
 The names below are loaded when they are used: `rag-context mcp` answers its client before it reads its settings.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all else here
 if TYPE_CHECKING:
     from rag_context.settings.keys import KEYS, mask_url, shown
     from rag_context.settings.sections import ConnectionSettings, EmbedderSettings, Settings, StoreSettings
@@ -26,8 +24,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in __all__:
+        from importlib import import_module  # noqa: PLC0415
+
         for module in ("keys", "sections", "sources"):
             loaded = import_module(f"rag_context.settings.{module}")
             if hasattr(loaded, name):

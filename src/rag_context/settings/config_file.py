@@ -3,26 +3,22 @@
 import os
 import sys
 from collections.abc import Collection, Mapping
-from pathlib import Path
-from typing import Final
 
-APP_NAME: Final = "rag-context"
-FILE_NAME: Final = "rag-context.toml"
-PREFIX: Final = "RAG_CONTEXT_"
-_SECTION: Final = "vocabulary"
+APP_NAME = "rag-context"
+FILE_NAME = "rag-context.toml"
+PREFIX = "RAG_CONTEXT_"
+_SECTION = "vocabulary"
 
 
-def find_file(config_file: Path | None, cwd: Path) -> Path | None:
+def find_file(config_file: str | None, cwd: str) -> str | None:
     """The file that `--config` names, else `rag-context.toml` in `cwd`, else the user's own; None: there is none."""
     if config_file is not None:
-        return cwd / config_file.expanduser()
-    if (path := cwd / FILE_NAME).is_file():
-        return path
-    path = user_folder("XDG_CONFIG_HOME", "~/.config") / FILE_NAME
-    return path if path.is_file() else None
+        return os.path.join(cwd, os.path.expanduser(config_file))
+    folders = (cwd, user_folder("XDG_CONFIG_HOME", "~/.config"))
+    return next((path for folder in folders if os.path.isfile(path := os.path.join(folder, FILE_NAME))), None)
 
 
-def user_folder(variable: str, default: str) -> Path:
+def user_folder(variable: str, default: str) -> str:
     """Where this user's files of this program are: as macOS and Windows have it, else by the XDG specification.
 
     The `variable` of that specification may name another folder than its `default`.
@@ -33,15 +29,18 @@ def user_folder(variable: str, default: str) -> Path:
         base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
     else:
         base = os.environ.get(variable, "").strip() or default
-    return Path(os.path.expanduser(base), APP_NAME)  # noqa: PTH111  (where there is no home, it says nothing)
+    return os.path.join(os.path.expanduser(base), APP_NAME)
 
 
-def may_add_words(config_file: Path | None, cwd: Path, environ: Mapping[str, str] = os.environ) -> bool:
+def may_add_words(config_file: str | None, cwd: str, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether the configuration may add kinds of content or categories. Never False where it does. Raises: OSError."""
     if any(name.upper().startswith(f"{PREFIX}{_SECTION}".upper()) for name in environ):
         return True
     path = find_file(config_file, cwd)
-    return path is not None and _SECTION.encode() in path.read_bytes()
+    if path is None:
+        return False
+    with open(path, "rb") as file:
+        return _SECTION.encode() in file.read()
 
 
 def set_unless_given(name: str, value: str) -> None:

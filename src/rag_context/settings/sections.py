@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def default_data_dir() -> Path:
-    return user_folder("XDG_DATA_HOME", "~/.local/share")
+    return Path(user_folder("XDG_DATA_HOME", "~/.local/share"))
 
 
 def _lower(value: object) -> object:

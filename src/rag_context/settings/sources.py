@@ -71,7 +71,8 @@ def load_settings(
     Raises: ConfigurationError (something cannot be used; one line per problem).
     """
     problems: list[str] = []
-    path = find_file(config_file, cwd)
+    found = find_file(None if config_file is None else str(config_file), str(cwd))
+    path = None if found is None else Path(found)
     below = _file_layer(path, cwd, problems) if path else {}
     typed = {
         key: _Value(_located(key, value, cwd), f"flag {FLAGS[key]}")

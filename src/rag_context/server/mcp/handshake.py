@@ -11,23 +11,21 @@ import queue
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import Any, Final
 
 from rag_context._version import __version__
 from rag_context.api.toolsets import Toolset, Toolsets
 
-NAME: Final = "rag-context"
-TITLE: Final = "rag-context"
-DESCRIPTION: Final = "The memory that AI agents share"
-LISTS: Final = Path(__file__).with_name("lists.json")
+TYPE_CHECKING = False  # as in `typing`, which takes longer to load than it may
+if TYPE_CHECKING:
+    from typing import Any
+
+NAME = "rag-context"
+TITLE = "rag-context"
+DESCRIPTION = "The memory that AI agents share"
+LISTS = os.path.join(os.path.dirname(__file__), "lists.json")
 """What is listed: tools by name, each with its set, prompts and resource templates. Generated from the declarations."""
 
-INSTRUCTIONS: Final = Path(__file__).with_name("instructions")
-"""What a model reads about the tools, a text for each set."""
-
-_BESIDE: Final[Mapping[Toolset, str]] = {
+_BESIDE: Mapping[Toolset, str] = {
     Toolset.PROJECTS: "Tools without the prefix rag_context_ work on other documents. ",
     Toolset.COLLECTIONS: "rag_context_converse searches collections, which are separate. ",
 }
@@ -43,37 +41,42 @@ def instructions(toolsets: Toolsets) -> str:
 
 
 def _text(toolset: Toolset) -> str:
-    paragraphs = (INSTRUCTIONS / f"{toolset}.txt").read_text("utf-8").split("\n\n")
+    paragraphs = _read(os.path.join(os.path.dirname(__file__), "instructions", f"{toolset}.txt")).split("\n\n")
     return "\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
-VERSIONS: Final = ("2024-11-05", "2025-06-18", "2025-11-25")
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+VERSIONS = ("2024-11-05", "2025-06-18", "2025-11-25")
 """Revisions that begin with `initialize`; later ones have no such request."""
 
-BATCHING: Final = "2025-03-26"
+BATCHING = "2025-03-26"
 """The one revision whose servers must take batches, which this one does not."""
 
-UNINTRODUCED: Final = "2026-07-28"
+UNINTRODUCED = "2026-07-28"
 """The revision without `initialize`: each request says by itself what its client understands."""
 
-_MODERN: Final = "io.modelcontextprotocol/"
+_MODERN = "io.modelcontextprotocol/"
 """What begins the names of what requests and answers of that revision say of their sender."""
 
-UNBATCHED: Final = "2024-11-05"
+UNBATCHED = "2024-11-05"
 """The revision before it, in which its clients are answered."""
 
-CAPABILITIES: Final[dict[str, Any]] = {
+CAPABILITIES = {
     "prompts": {"listChanged": False},
     "resources": {"subscribe": False, "listChanged": True},
     "tools": {"listChanged": False},
 }
-SERVER_INFO: Final = {"name": NAME, "title": TITLE, "version": __version__, "description": DESCRIPTION}
-LISTS_TTL_MS: Final = 60_000
+SERVER_INFO = {"name": NAME, "title": TITLE, "version": __version__, "description": DESCRIPTION}
+LISTS_TTL_MS = 60_000
 """How long a client may keep a list that changes with the configuration only."""
 
-_UNCHANGING: Final = ("tools/list", "prompts/list", "resources/templates/list")
-CATEGORY: Final = "category"
-PROMPTED_BY: Final = Toolset.MEMORY
+_UNCHANGING = ("tools/list", "prompts/list", "resources/templates/list")
+CATEGORY = "category"
+PROMPTED_BY = Toolset.MEMORY
 """The set whose tools the prompts use."""
 
 
@@ -124,7 +127,7 @@ class Opening:
         answer = {"jsonrpc": "2.0", "id": id_, "result": result}
         return json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()
 
-    def _result(self, method: str, params: Any, *, is_first: bool) -> dict[str, Any] | None:
+    def _result(self, method: str, params: object, *, is_first: bool) -> dict[str, object] | None:
         match method, params:
             case "initialize", {
                 "protocolVersion": str() as version,
@@ -137,11 +140,11 @@ class Opening:
                 return self._listed(method)
         return None
 
-    def _by_itself(self, method: str) -> dict[str, Any] | None:
+    def _by_itself(self, method: str) -> dict[str, object] | None:
         """The answer to a request that introduces its client itself."""
         if method == "server/discover":
             resources = {**CAPABILITIES["resources"], "listChanged": False}
-            listed: dict[str, Any] | None = {
+            listed: dict[str, object] | None = {
                 "supportedVersions": [UNINTRODUCED],
                 "capabilities": {**CAPABILITIES, "resources": resources},
                 "instructions": instructions(self._toolsets),
@@ -153,7 +156,7 @@ class Opening:
         kept = {"cacheScope": "private", "ttlMs": LISTS_TTL_MS, "resultType": "complete"}
         return {**kept, **listed, "_meta": {f"{_MODERN}serverInfo": SERVER_INFO}}
 
-    def _opened(self, requested: str) -> dict[str, Any]:
+    def _opened(self, requested: str) -> dict[str, object]:
         if requested == BATCHING:
             requested = UNBATCHED
         version = requested if requested in VERSIONS else VERSIONS[-1]
@@ -164,8 +167,8 @@ class Opening:
             "instructions": instructions(self._toolsets),
         }
 
-    def _listed(self, method: str) -> dict[str, Any] | None:
-        lists = json.loads(LISTS.read_bytes()) if method.endswith("/list") else {}
+    def _listed(self, method: str) -> dict[str, object] | None:
+        lists = json.loads(_read(LISTS)) if method in _UNCHANGING else {}
         match method:
             case "ping":
                 return {}
@@ -181,7 +184,7 @@ class Opening:
                 return None if self.is_done else {"resources": []}
         return None
 
-    def _tool(self, toolset: str, tool: dict[str, Any], output: dict[str, Any]) -> dict[str, Any]:
+    def _tool(self, toolset: str, tool: "dict[str, Any]", output: dict[str, object]) -> dict[str, object]:
         """A tool with the values that the configuration allows; categories are listed only if it has some."""
         properties = tool["inputSchema"]["properties"]
         if CATEGORY not in self._words:
@@ -191,7 +194,7 @@ class Opening:
         return {**tool, "outputSchema": output} if self._structured else tool
 
 
-def _is_introduced(params: Any) -> bool:
+def _is_introduced(params: "Any") -> bool:
     """Whether a request without further parameters is one of the revision that has no opening."""
     match params:
         case {"_meta": {**meta}} if params.keys() == {"_meta"}:
@@ -241,7 +244,7 @@ class Wire:
 _WAITING_LINES = 16
 
 
-LOAD_AFTER_S: Final = 3.0
+LOAD_AFTER_S = 3.0
 """When the rest is loaded, if the client has requested nothing that needs it by then."""
 
 
@@ -293,8 +296,10 @@ class OpeningReader:
         opened = self.opening.request_id
         answer = self.opening.answer(line) if isinstance(line, bytes) else None
         if answer is not None:
-            with suppress(OSError):  # the client has stopped reading, and closes its other end too
+            try:
                 self.wire.write_line(answer)
+            except OSError:
+                pass  # the client has stopped reading, and closes its other end too
         if answer is None or self.opening.request_id != opened:  # the library gets the opening too
             self._lines.put(line)
         is_notification = isinstance(line, bytes) and b'"id"' not in line
