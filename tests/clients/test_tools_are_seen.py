@@ -22,6 +22,7 @@ from rag_context.api.toolsets import MEMORY_TOOLS
 from rag_context.server.mcp.handshake import LISTS
 from tests.clients.agents import CLAUDE_CODE, AgentClient
 from tests.clients.machine import Machine
+from tests.clients.model import Sent
 from tests.end_to_end.process import COMMAND
 
 pytestmark = pytest.mark.only("claude-code", "codex")
@@ -74,7 +75,12 @@ def seen(machine: Machine, client: AgentClient, options: list[str], folder: Path
     """Which of our tools the client shows the model in its first request."""
     turn = machine.turn(client, "say forty-two", folder, *options, variables=variables)
     assert turn.status == 0, turn.err
-    return {each for each in OURS if any(name.endswith(each) for name in turn.first.tools)}
+    return ours(turn.first)
+
+
+def ours(sent: Sent) -> set[str]:
+    """Which of our tools a request shows the model."""
+    return {each for each in OURS if any(name.endswith(each) for name in sent.tools)}
 
 
 def test_the_tools_are_seen_on_a_busy_machine(machine: Machine, client: AgentClient) -> None:
@@ -95,6 +101,20 @@ def test_they_are_seen_at_the_first_start_after_an_upgrade(
     with busy(BUSY):
         folder = machine.project("harbour")
         assert [seen(machine, client, options, folder) for _ in range(RUNS)] == [OURS] * RUNS
+
+
+@pytest.mark.only("claude-code")
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_they_are_not_kept_back_for_a_search(machine: Machine, client: AgentClient, *, is_installed: bool) -> None:
+    """Against its own models Claude Code shows other tools only after the model has used a search."""
+    options = connect(machine, client, {"command": COMMAND, "args": ["mcp"], "alwaysLoad": is_installed})
+    prompt = f"CALL Bash {json.dumps({'command': 'sleep 2', 'description': 'wait'})} NOW"
+    variables = {"ENABLE_TOOL_SEARCH": "true", "IS_SANDBOX": "1"}
+    options = [*options, "--dangerously-skip-permissions"]
+    turn = machine.turn(client, prompt, machine.project("harbour"), *options, variables=variables)
+    shown = [ours(each) for each in turn.asked]
+    # An entry that was made by hand is not waited for: its tools come as soon as it is connected.
+    assert shown == [OURS if is_installed else set(), OURS]
 
 
 def test_they_are_seen_over_http_with_a_key(machine: Machine, client: AgentClient) -> None:

@@ -27,7 +27,7 @@ from rag_context.api.operations import Access, Operation, Reach
 from rag_context.api.parsing import ErrorCode, read_fields
 from rag_context.api.search import SearchRequest
 from rag_context.api.stored_documents import GetRequest, ListedDocument, ListRequest
-from rag_context.api.toolsets import Toolsets
+from rag_context.api.toolsets import MEMORY_TOOLS, Toolsets
 from rag_context.api.wire import WireRequest, WireResponse
 from rag_context.domain.callers import ANONYMOUS, CallerId, cached_apart
 from rag_context.domain.documents import DECISION, DOCUMENTATION
@@ -403,6 +403,8 @@ def listed_tool(tool: Operation[Any, Any], *, structured: bool) -> types.Tool:
             idempotent_hint=tool.idempotent,
             open_world_hint=False,
         ),
+        # Claude Code keeps other tools back until its model looks for them.
+        _meta={"anthropic/alwaysLoad": True} if tool.toolset in MEMORY_TOOLS else None,
     )
 
 
