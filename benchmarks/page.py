@@ -124,8 +124,7 @@ _TAIL = """
 - **Statistics of thirty days** are near their target, above or below it from run to run.
 - **Tools in the first request of a real client**, beside eight busy processes on two cores: Claude Code and Codex
   showed their model the tools in 20 of 20 runs each over stdio, at the first start after an upgrade, and over HTTP with
-  a key (`RAG_TEST_CLIENT_RUNS=20 make test-clients CLIENTS=claude-code,codex`). Without `alwaysLoad`, which `install`
-  writes for Claude Code, it showed them in 21 of 24 runs at such a first start.
+  a key (`RAG_TEST_CLIENT_RUNS=20 make test-clients CLIENTS=claude-code,codex`).
 
 `benchmarks/corpus.py` generates the text, the same on every run.
 """

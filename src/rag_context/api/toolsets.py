@@ -26,7 +26,7 @@ def toolsets_named(text: str) -> Toolsets:
     names = [name.strip() for name in text.split(",")]
     unknown = [name for name in names if name not in TOOLSET_NAMES]
     if unknown:
-        from rag_context.errors import InvalidInputError  # noqa: PLC0415
+        from rag_context.errors import InvalidInputError  # noqa: PLC0415  (`mcp` answers its client without it)
 
         raise InvalidInputError(f"tools {text[:128]!r}: say one or more of {', '.join(TOOLSET_NAMES)}")
     return ALL_TOOLS if "all" in names else frozenset(Toolset(name) for name in names)
