@@ -91,9 +91,9 @@ _TAIL = """
 
 ## Where a target is missed, and why
 
-- **A search over HTTP.** Its time is processor time: 7.3 ms at 10 000 chunks, where the baseline takes 3.3 ms. Search
-  by vector alone takes 5.9 ms. So 2.6 ms are everything around a vector search (HTTP, validation, deadlines and
-  breakers, reading the passages). 1.4 ms more make it hybrid: keyword search, and both exact scores of every candidate
+- **A search over HTTP.** Its time is processor time: 9.6 ms at 10 000 chunks, where the baseline takes 4.7 ms. Search
+  by vector alone takes 7.5 ms. So 2.8 ms are everything around a vector search (HTTP, validation, deadlines and
+  breakers, reading the passages). 2.1 ms more make it hybrid: keyword search, and both exact scores of every candidate
   and of the neighbours of the best. The quality of the answers depends on these. Both parts hardly grow with the index:
   at 100 000 chunks the ratio is 1.6, and 1.06 by vector alone.
 - **Compared with other software**, the target is that hybrid search over HTTP is the fastest. Chroma's server, and
@@ -103,16 +103,13 @@ _TAIL = """
   together are now prepared and committed together.
 - **Bulk indexing.** 92 % of the samples of a bulk index are in the embedding ([Profiles](profiles.md)): chunking, terms
   and durable transactions run on the same cores.
-- **Short texts in bulk** are to reach .85 of the bare model, and reached .79 and .75 of it by processor time in two
-  runs of 1 600 messages on two cores under a load of 12 to 40, which makes all times three to four times as long (11
-  ms a text, of which the model takes 8.4). The version before reached .73 in turn with the second. What is left is
-  preparing texts one by one and the writer's statements for each document.
+- **Short texts in bulk** are to reach .85 of the bare model, and reach .78 of it by processor time: 4.4 ms a text, of
+  which the model takes 3.3 (`python -m benchmarks.short_texts`, two cores, nothing beside). What is left is preparing
+  texts one by one and the writer's statements for each document.
 - **Port open and first answer**: almost all of that time is the import of the server, its libraries and the model's.
 - **`rag-context search` through a server** sends its request by the standard library alone: without the HTTP library
-  and asyncio it took .77 and .86 of the processor time in two runs (.46 s instead of .60 and .53, medians of ten and
-  nine in turn on two cores under a load of 10 to 30, where a bare Python takes .025 s). That it keeps to .22 s on a
-  quiet machine is not measured yet; `python -m benchmarks commands` does. Most of what is left imports Typer and
-  pydantic and defines the models of the API and of the settings. Rich, HTTP/2 and the index are not imported.
+  and asyncio it took .77 and .86 of the processor time in two runs. Most of what is left imports Typer and pydantic and
+  defines the models of the API and of the settings. Rich, HTTP/2 and the index are not imported.
 - **Three documents of 1 MiB**: every answer that includes one has an excerpt of it, and the tokens of each candidate
   line are counted. The ratio is near its target, above or below it from run to run.
 - **The page over 100 000 documents** was measured while other programs kept both processors busy (a load of 12 on two

@@ -65,6 +65,7 @@ def large() -> Iterator[tuple[str, str, str]]:
         ("headings.md", "documentation", "# a\n"),
         ("people.txt", "chat", "A: b\nB: c\n"),
         ("roles.txt", "chat", "[user] a\n[ai] b\n"),
+        ("user.txt", "chat", "[user] "),
     ):
         yield name, kind, unit * (BULK_CHARS // len(unit))
 

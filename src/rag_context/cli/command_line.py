@@ -293,6 +293,8 @@ def main(begun: object = None) -> None:
         if reconfigure is not None:
             # A file name or a passage that the terminal cannot show must not end a command with a traceback.
             reconfigure(errors="backslashreplace")
+    if sys.argv[1:2] not in ([name] for name in _SERVING):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     app(obj=begun)
 
 

@@ -6,9 +6,7 @@ no server is found, and to report what is no answer.
 
 import http.client
 import os
-import signal
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from urllib.parse import urlsplit
 
 from rag_context.api.operations import Operation, Request, Response
@@ -29,7 +27,7 @@ def answer_of(loaded: Loaded, operation: Operation[Request, Response], request: 
     if announced is not None and announced.is_running and announced.url.startswith("http://"):
         place = urlsplit(announced.url)
         connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=FIND_TIMEOUT_S)
-        with closing(connection), _ended_by_sigterm():
+        with closing(connection):
             if _is_proven(announced, connection):
                 return _sent(call_of(operation, request), connection, announced.url, address.key)
     from rag_context.cli import connecting  # noqa: PLC0415
@@ -75,17 +73,3 @@ def _sent(call: Call[Response], connection: http.client.HTTPConnection, url: str
         return replies.answer_of(call, body, request_id)
     except ClientError as error:
         raise failure_of(error, f"the server at {url}") from error
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Inside the block SIGTERM ends the command as Ctrl-C does; other threads than the main one get no signals."""
-    try:
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    except ValueError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

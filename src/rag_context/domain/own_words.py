@@ -19,7 +19,11 @@ OTHERS = "\ufffc"
 """Stands for a character that is not the user's own."""
 
 MOST_TYPED = 6_000
-"""Characters of a message above which only its first paragraph counts: people do not type so much."""
+"""Characters of a message above which only its first paragraph counts, among as many: people do not type so much."""
+
+PIECE_CHARS = 1 << 16
+MOST_INSTRUCTION = 1_000
+"""Characters that may belong to an instruction, the question mark included that would make a question of it."""
 
 SHORT_QUOTATION = 80
 """Characters of a quotation up to which a passage with it still counts as the user's own words."""
@@ -186,8 +190,13 @@ _OWN = re.compile(
 
 
 def instructions(text: str) -> list[int]:
-    """Where standing instructions stand in `text`, each by its last character, of any speaker."""
-    return [match.end() - 1 for match in _INSTRUCTION.finditer(text)]
+    """Where standing instructions stand in `text`, each by its last character, of any speaker; ascending."""
+    return [
+        match.end() - 1
+        for begin in range(0, len(text), PIECE_CHARS)  # while one piece is searched, no other thread runs
+        for match in _INSTRUCTION.finditer(text, begin, begin + PIECE_CHARS + MOST_INSTRUCTION)
+        if match.start() < begin + PIECE_CHARS
+    ]
 
 
 def own_words(said: str) -> str:
@@ -225,14 +234,15 @@ def _messages(said: str) -> Iterator[Range]:
 def _own(message: str) -> str:
     turn = _TURN.match(message, len(message) - len(message.lstrip("\r\n")))
     start = turn.end() if turn is not None else 0
-    words = _ENCLOSED.sub(lambda match: OTHERS * len(match[0]), message[start:])
-    words = _blanked(words, _tagged(words))
+    typed, rest = message[start : start + MOST_TYPED], message[start + MOST_TYPED :]
+    words = _ENCLOSED.sub(lambda match: OTHERS * len(match[0]), typed) + rest
+    words = _blanked(words, _tagged(words))[: len(typed)]  # what closes a tag may stand far behind
     words = _blanked(words, _announced(words))
     end = _paste_start(words)
     if len(message) > MOST_TYPED:
         paragraph = _PARAGRAPH_END.search(words, len(words) - len(words.lstrip()))
         end = min(end, paragraph.start() if paragraph is not None else 0)
-    return message[:start] + words[:end] + OTHERS * (len(words) - end)
+    return message[:start] + words[:end] + OTHERS * (len(typed) - end + len(rest))
 
 
 def _paste_start(words: str) -> int:

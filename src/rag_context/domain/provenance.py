@@ -6,7 +6,7 @@ owner says, standing instructions such as "always answer in metric units" hold f
 """
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
@@ -190,8 +190,9 @@ def origins(
     if content_type != CHAT or origin is not Origin.OWNER:
         return [(origin, False)] * len(pieces)
     found: list[tuple[Origin, bool]] = []
+    begin = text_start(content)
     for speaker, said in groupby(pieces, key=lambda piece: piece[2]):
-        spans = [(max(start, text_start(content)), end) for start, end, _ in said]
+        spans = [(max(start, begin), end) for start, end, _ in said]
         if speaker != USER:
             found += [(Origin.AGENT, False)] * len(spans)
             continue
@@ -199,7 +200,7 @@ def origins(
         text = content[first : spans[-1][1]]
         own, orders = own_words(text), instructions(text)
         for start, end in spans:
-            inside = [at for at in orders if start <= at + first < end]
+            inside = orders[bisect_left(orders, start - first) : bisect_left(orders, end - first)]
             is_standing = bool(inside) and all(own[at] != OTHERS for at in inside)
             is_own = not quotes(own[start - first : end - first])
             found.append((Origin.OWNER if is_own else Origin.UNKNOWN, is_standing))

@@ -2,12 +2,10 @@
 
 import json
 import sys
-from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 
 def install_command(extra: str) -> str:
@@ -27,6 +25,9 @@ def install_command(extra: str) -> str:
 
 def _checkout() -> str | None:
     """The folder that this package is run from, where it was installed with `pip install -e`."""
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415
+    from urllib.request import url2pathname  # noqa: PLC0415 - both are a tenth of what `rag-context search` loads
+
     try:
         origin = json.loads(distribution("rag-context").read_text("direct_url.json") or "{}")
     except PackageNotFoundError:
