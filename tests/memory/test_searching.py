@@ -217,3 +217,14 @@ async def test_statistics_list_the_latest_searches_and_those_without_an_answer(h
         ("zzzz", "unknown", False), ("red foxes", "opus", True)
     }  # fmt: skip
     assert (await harness.service.stats(StatsRequest())).recent is None
+
+
+async def test_a_section_is_shown_with_what_stands_between_two_pieces_that_were_found(harness: ServiceHarness) -> None:
+    """The keywords find the first and the last piece; the one between them has nothing of the question."""
+    fill = "so it is as we go on " * 16
+    parts = [f"{begin} {fill.strip()}" for begin in ("Valves close at noon.", "Tea is served.", "Valves open at dusk.")]
+    await harness.index("# House\n\n" + "\n\n".join(parts))
+    for number in range(5):
+        await harness.index(f"Valves of house {number} are painted in blue.", source=f"other{number}")
+    (best, *_) = (await harness.search("when do valves close and open at dusk or noon", mode="text", limit=3)).results
+    assert all(part in best.content for part in parts)

@@ -62,6 +62,35 @@ def test_a_piece_between_two_joins_all_three() -> None:
     assert (only.passage.chunk.id, only.passage.chunk.text) == ("a0", TEXT)
 
 
+def closed(results: list[Result], between: Result) -> list[Result]:
+    joining = Joining()
+    joining.add(results)
+    joining.close([between.passage])
+    return joining.results
+
+
+def test_what_stands_between_two_pieces_joins_them_in_the_place_of_the_better() -> None:
+    whole, other = closed([piece(2), alone("b", "Other."), piece(0)], piece(1))
+    assert (whole.passage.chunk.id, whole.passage.chunk.text) == ("a2", TEXT)
+    assert other.passage.chunk.id == "b"
+
+
+@pytest.mark.parametrize(
+    "results",
+    [[piece(0)], [piece(0), piece(1), piece(2)], [piece(0), piece(2, document="b")], [piece(0, document="b")]],
+)
+def test_it_is_not_shown_beside_one_piece_or_where_it_is_shown_already(results: list[Result]) -> None:
+    assert closed(results, piece(1)) == joined(results)
+
+
+def test_it_is_not_shown_where_the_whole_is_too_long() -> None:
+    third = "x" * (JOINED_CHARS // 3 + 1)
+    first, second, last = (
+        result(f"a{at}", third, Span(at * len(third), (at + 1) * len(third), 1, 1, "Pool"), "a") for at in range(3)
+    )
+    assert closed([first, last], second) == [first, last]
+
+
 def test_what_pieces_of_code_repeat_stands_there_once() -> None:
     first = result("a0", TEXT[:40], Span(0, 40, 1, 2, "pool"), "a", CODE)
     (only,) = joined([first, result("a1", TEXT[26:], Span(26, len(TEXT), 2, 3, "pool"), "a", CODE)])

@@ -12,17 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from rag_context.domain.documents import (
-    CHAT,
-    Channel,
-    Chunk,
-    Document,
-    DocumentInput,
-    Origin,
-    Stored,
-    content_hash,
-    document_id,
-)
+from rag_context.domain import documents as domain
+from rag_context.domain.documents import Chunk, Document, DocumentInput, content_hash, document_id
 from rag_context.domain.journal import PLAIN, Revision
 from rag_context.domain.provenance import event_time, has_other_origin, has_other_time
 from rag_context.domain.text import packed_terms, terms
@@ -134,7 +125,7 @@ class BatchEntry:
 
     submission: Submission
     identified: Identified
-    stored: Stored | None = None
+    stored: domain.Stored | None = None
     document: Document | None = None
     chunks: Sequence[Chunk] = ()
     window: int = 0
@@ -276,7 +267,7 @@ def prepared(known: Identified, tokenizer: Tokenizer, window: int, now: datetime
 def stored_document(known: Identified, now: datetime, title: str, occurred_at: datetime, similarity: int) -> Document:
     """A submitted document with what was found in its text."""
     submitted = known.document
-    in_thread = submitted.content_type == CHAT and submitted.channel is Channel.TOOL
+    in_thread = submitted.content_type == domain.CHAT and submitted.channel is domain.Channel.TOOL
     return Document(
         id=known.id,
         tenant=submitted.tenant,
@@ -292,7 +283,7 @@ def stored_document(known: Identified, now: datetime, title: str, occurred_at: d
         thread=submitted.session_id if in_thread else None,
         similarity_hash=similarity,
         message_times=submitted.message_times,
-        origin=submitted.origin or Origin.UNKNOWN,
+        origin=submitted.origin or domain.Origin.UNKNOWN,
     )
 
 

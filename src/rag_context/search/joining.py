@@ -34,6 +34,13 @@ class Joining:
         for result in results:
             self._put(_Piece(result), len(self._pieces))
 
+    def close(self, between: Iterable[Passage]) -> None:
+        """Show what stands between two pieces of a section, if the three together are short enough to be one."""
+        for passage in between:
+            near = [piece for piece in self._pieces if _adjoin(piece.passage, passage)]
+            if len(near) == 2 and _adjoin(_both(near[0].passage, passage), near[1].passage):
+                self._put(_Piece(replace(near[0].result, passage=passage)), len(self._pieces))
+
     def _put(self, piece: "_Piece", place: int) -> None:
         """Put it at its place, or, as one with a piece that it adjoins, at the better place of the two."""
         passage = piece.passage

@@ -182,13 +182,19 @@ async def select(
     ranked = _passing(query, gathered, calibration, fused, held, few=few)
     standing = _standing(vector_results) if vector_results is not None else {}
     shown, passages, batch = Joining(), read, list(islice(ranked, query.limit))
+    kept: list[ChunkRef] = []
     while batch or not shown.results:
         # One read for results, the messages around them and standing instructions.
         ids = dict.fromkeys([each.candidate.chunk.id for each in batch] + [*standing])
         ids.update((ref.id, None) for each in batch for ref in _messages_around(each.candidate.chunk, gathered) if ref)
+        kept += [each.candidate.chunk for each in batch]
+        between = _between(kept, gathered)
+        ids.update(dict.fromkeys(between))
         further = [id_ for id_ in ids if id_ not in passages]
         passages = {**passages, **(await reads.passages(further) if further or not passages else {})}
-        shown.add(_results(batch, _allowed(passages, query.where), gathered))
+        allowed = _allowed(passages, query.where)
+        shown.add(_results(batch, allowed, gathered))
+        shown.close(allowed[id_] for id_ in between if id_ in allowed)
         # Others come in for what was joined or repeated.
         batch = list(islice(ranked, query.limit - len(shown.results)))
         if not batch:
@@ -400,6 +406,13 @@ def _results(kept: Sequence[ranking.Ranked], passages: Mapping[str, Passage], ga
             before, after = (passages.get(ref.id) if ref is not None else None for ref in near)
             results.append(Result(passages[chunk.id], ranked, vector_rank, text_rank, before, after))
     return results
+
+
+def _between(kept: Iterable[ChunkRef], gathered: Gathered) -> list[str]:
+    """The chunks that stand between two of these, where the neighbours of both are known; messages have none."""
+    near = [gathered.neighbours.get(chunk.id, Neighbours()) for chunk in kept if chunk.content_type != CHAT]
+    ahead = {before.id for before, _ in near if before is not None}
+    return [after.id for _, after in near if after is not None and after.id in ahead]
 
 
 def _messages_around(chunk: ChunkRef, gathered: Gathered) -> tuple[ChunkRef | None, ChunkRef | None]:

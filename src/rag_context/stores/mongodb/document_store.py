@@ -10,21 +10,8 @@ from pymongo import UpdateOne
 from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
-from rag_context.domain.documents import (
-    EPOCH,
-    Chunk,
-    Counts,
-    Cursor,
-    Document,
-    Listing,
-    Missing,
-    Retrievals,
-    Stored,
-    Tenant,
-    TenantState,
-    counted,
-    origins_of,
-)
+from rag_context.domain import documents as domain
+from rag_context.domain.documents import Chunk, Counts, Document, Listing, Stored, Tenant, counted
 from rag_context.domain.journal import PLAIN, Revision
 from rag_context.domain.reports import DAY_US, FieldCounts, Period, Periods
 from rag_context.domain.search import Filter, Neighbours, Passage
@@ -117,7 +104,7 @@ class MongoDocuments(MongoRegistry):
         async with self._mongo.reached():
             return [await read_similar(document, self._documents) for document in documents]
 
-    async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
+    async def listing(self, where: Filter, *, limit: int, after: domain.Cursor | None = None) -> list[Listing]:
         await self._state.current()
         query = condition(where) if self._state.finds_others else {**records.OURS, **condition(where)}
         query = query if after is None else {"$and": [query, after_cursor(after)]}
@@ -130,7 +117,7 @@ class MongoDocuments(MongoRegistry):
         await self._state.current()
         query = condition(where) if self._state.finds_others else {**records.OURS, **condition(where)}
         fields = {"kind": "contentType", "agent": "metadata.agent", "session": "sessionId", "tags": "metadata.tags"}
-        at = {"$toLong": {"$ifNull": ["$occurredAt", {"$ifNull": ["$timestamp", EPOCH]}]}}
+        at = {"$toLong": {"$ifNull": ["$occurredAt", {"$ifNull": ["$timestamp", domain.EPOCH]}]}}
         key = {name: f"${field}" for name, field in fields.items()} | {
             "day": {"$floor": {"$divide": [at, DAY_US // 1000]}}
         }
@@ -140,7 +127,7 @@ class MongoDocuments(MongoRegistry):
             found = await self._documents.aggregate([{"$match": query}, counted_groups])
             groups = [records.group_of(entry) async for entry in found]
             passages = await (await self._mongo.chunks.aggregate(passing)).to_list()
-        return FieldCounts.of(groups, origins_of((entry["_id"], entry["count"]) for entry in passages), most)
+        return FieldCounts.of(groups, domain.origins_of((entry["_id"], entry["count"]) for entry in passages), most)
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
         """Documents of other programs are left out, because their vectors are not ours."""
@@ -175,10 +162,10 @@ class MongoDocuments(MongoRegistry):
         found = [await self._documents.find_one(query, records.TIMES, sort=[(field, order)]) for order in (1, -1)]
         return [at for entry in found if entry is not None and (at := records.time_of(entry, field)) is not None]
 
-    async def retrievals(self, document_id: str) -> Retrievals:
+    async def retrievals(self, document_id: str) -> domain.Retrievals:
         entry = await self._one(document_id, {"retrievalStats": 1}) or {}
         counted = entry.get("retrievalStats") or {}
-        return Retrievals(counted.get("queryCount", 0), counted.get("lastRetrieved"))
+        return domain.Retrievals(counted.get("queryCount", 0), counted.get("lastRetrieved"))
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
         # Of statistics a lost one does no harm: the primary alone acknowledges them.
@@ -206,9 +193,9 @@ class MongoDocuments(MongoRegistry):
         async with self._mongo.reached():
             return max(await self._documents.count_documents(records.THEIRS) - (adopted or 0), 0)
 
-    async def tenant_state(self, tenant: Tenant) -> TenantState:
+    async def tenant_state(self, tenant: Tenant) -> domain.TenantState:
         seen = await self._state.of_tenant(tenant)
-        return TenantState(seen.stamp, max(seen.totals.documents, 0))
+        return domain.TenantState(seen.stamp, max(seen.totals.documents, 0))
 
     async def try_write(self) -> None:
         """Write something that changes nothing of the index, acknowledged as every write is."""
@@ -226,7 +213,7 @@ class MongoDocuments(MongoRegistry):
         async with self._mongo.reached():
             return await self._documents.find_one(records.THEIRS, {"_id": 1}) is None
 
-    async def missing_vectors(self, where: Filter) -> Missing:
+    async def missing_vectors(self, where: Filter) -> domain.Missing:
         """A conversation counts as a whole, with the time at which it began; 0 of 0 where no document is pending."""
         missing = others = 0
         if (await self._state.current()).totals.pending > 0:
@@ -234,8 +221,8 @@ class MongoDocuments(MongoRegistry):
         if self._state.finds_others and await self._count_others():
             others = await self._count_chunks({**records.THEIRS, **condition(where)}, _THEIR_CHUNKS)
         if not missing + others:
-            return Missing()
-        return Missing(missing + others, others + await self._count_chunks({**records.OURS, **condition(where)}))
+            return domain.Missing()
+        return domain.Missing(missing + others, others + await self._count_chunks({**records.OURS, **condition(where)}))
 
     async def _count_chunks(self, query: records.Entry, chunks: records.Entry | str = "$chunkCount") -> int:
         total = [{"$match": query}, {"$group": {"_id": None, "chunks": {"$sum": chunks}}}]
