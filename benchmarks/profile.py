@@ -31,7 +31,7 @@ DOCUMENTS = 300
 WAITING = (
     "Condition.wait",
     "Event.wait",
-    "Readers._serve",
+    "Database._serve",
     "Writer._take",
     "_worker (concurrent",
     "Runner.run",

@@ -22,16 +22,9 @@ from pathspec import GitIgnoreSpec
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 from rag_context.errors import FieldError, InvalidInputError
+from rag_context.files import file_reading
 from rag_context.files.descriptors import read_start
-from rag_context.files.file_reading import (
-    IGNORE_FILES,
-    MAX_IGNORE_BYTES,
-    SKIPPED_FILES,
-    SKIPPED_FOLDERS,
-    Found,
-    Rejected,
-    printable,
-)
+from rag_context.files.file_reading import SKIPPED_FILES, SKIPPED_FOLDERS, Found, Rejected, printable
 from rag_context.files.generated import Generated
 
 MAX_PATTERN_CHARS = 1000
@@ -188,7 +181,7 @@ def find_changed(
 
 def outermost(paths: Collection[Path]) -> list[Path]:
     """The paths that are not below another one, in order. For an ignore file, the folder that it applies to."""
-    touched = {path.parent if path.name in IGNORE_FILES else path for path in paths}
+    touched = {path.parent if path.name in file_reading.IGNORE_FILES else path for path in paths}
     return sorted(path for path in touched if touched.isdisjoint(path.parents))
 
 
@@ -289,7 +282,7 @@ def _link(entry: os.DirEntry[str], root: Path, rules: _Rules | None) -> Iterator
 
 
 def _rules(folder: Path, above: _Rules | None) -> _Rules | None:
-    lines = [line for name in IGNORE_FILES for line in _lines(folder / name)]
+    lines = [line for name in file_reading.IGNORE_FILES for line in _lines(folder / name)]
     return _Rules(folder, ignore_patterns(lines), above) if lines else above
 
 
@@ -306,7 +299,7 @@ def _rules_above(root: Path) -> _Rules | None:
 def _lines(path: Path) -> list[str]:
     """The lines of an ignore file; as with git, a symbolic link is not read."""
     try:
-        return read_start(path, MAX_IGNORE_BYTES).decode("utf-8-sig", "replace").splitlines()
+        return read_start(path, file_reading.MAX_IGNORE_BYTES).decode("utf-8-sig", "replace").splitlines()
     except OSError:
         return []
 

@@ -181,17 +181,35 @@ async def select(
     fused = fused + held * float(fused.max(initial=0.0))  # above all others, and among themselves as before
     ranked = _passing(query, gathered, calibration, fused, held, few=few)
     standing = _standing(vector_results) if vector_results is not None else {}
-    shown, passages, batch = Joining(), read, list(islice(ranked, query.limit))
-    kept: list[ChunkRef] = []
+    results = await _read_best(query, reads, ranked, gathered, read, [*standing])
+    unanswerable = (
+        calibration is not None
+        and not held.any()
+        and not _is_answerable(query, gathered.candidates, calibration, few=few)
+    )
+    listed = tuple(Standing(read[id_], score) for id_, score in standing.items() if id_ in read)
+    other = message_rules.said_by_other(gathered.boosts.speaker, gathered.candidates)
+    return Selection(tuple(results), gathered, unanswerable, other, listed)
+
+
+async def _read_best(
+    query: Query,
+    reads: Reads,
+    ranked: Iterator[ranking.Ranked],
+    gathered: Gathered,
+    passages: dict[str, Passage],
+    standing: Sequence[str],
+) -> list[Result]:
+    """The first that are shown; what is read for them, and of the standing instructions, is added to `passages`."""
+    shown, batch, kept = Joining(), list(islice(ranked, query.limit)), list[ChunkRef]()
     while batch or not shown.results:
         # One read for results, the messages around them and standing instructions.
         ids = dict.fromkeys([each.candidate.chunk.id for each in batch] + [*standing])
         ids.update((ref.id, None) for each in batch for ref in _messages_around(each.candidate.chunk, gathered) if ref)
         kept += [each.candidate.chunk for each in batch]
-        between = _between(kept, gathered)
-        ids.update(dict.fromkeys(between))
+        ids |= dict.fromkeys(between := _between(kept, gathered))
         further = [id_ for id_ in ids if id_ not in passages]
-        passages = {**passages, **(await reads.passages(further) if further or not passages else {})}
+        passages.update(await reads.passages(further) if further or not passages else {})
         allowed = _allowed(passages, query.where)
         shown.add(_results(batch, allowed, gathered))
         shown.close(allowed[id_] for id_ in between if id_ in allowed)
@@ -199,14 +217,7 @@ async def select(
         batch = list(islice(ranked, query.limit - len(shown.results)))
         if not batch:
             break
-    unanswerable = (
-        calibration is not None
-        and not held.any()
-        and not _is_answerable(query, gathered.candidates, calibration, few=few)
-    )
-    listed = tuple(Standing(passages[id_], score) for id_, score in standing.items() if id_ in passages)
-    other = message_rules.said_by_other(gathered.boosts.speaker, gathered.candidates)
-    return Selection(tuple(shown.results), gathered, unanswerable, other, listed)
+    return shown.results
 
 
 def _standing(found: VectorResults) -> Mapping[str, float]:
