@@ -1,6 +1,10 @@
 """What became of what passages cite, in real repositories."""
 
+import asyncio
+import os
 import shutil
+import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -171,6 +175,46 @@ async def test_what_takes_too_long_is_left_out_and_said(root: Path) -> None:
     found = await repositories.check([Cited("src/a.py", AFTER, (project.tag,))], None)
     assert found is not None and (found.references, found.problem) == (((),), "the check took too long")
     await repositories.aclose()
+
+
+async def closed(repositories: Repositories) -> None:
+    """What the end of a program waits for: the threads that read a repository, too."""
+    async with asyncio.timeout(20):
+        await repositories.aclose()
+        await asyncio.get_running_loop().shutdown_default_executor()
+
+
+def survey_process() -> int | None:
+    """The process that reads a repository, a child of this one."""
+    for task in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # a thread or a process that has just ended
+            for child in task.read_text().split():
+                if b"references.survey" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    return int(child)
+    return None
+
+
+async def test_the_end_waits_for_no_process_that_reads_a_repository(root: Path) -> None:
+    """One that is stopped stands for one that takes long on a busy machine."""
+    repositories = Repositories()
+    repositories.note(known(root))
+    while (process := survey_process()) is None:
+        await asyncio.sleep(0.002)
+    os.kill(process, signal.SIGSTOP)
+    await closed(repositories)
+
+
+async def test_the_end_waits_for_no_git(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, begun = tmp_path / "bin" / "git", tmp_path / "begun"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ntouch '{begun}'\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    repositories = Repositories()
+    repositories.note(known(root))
+    while not begun.exists():
+        await asyncio.sleep(0.002)
+    await closed(repositories)
 
 
 async def test_without_commits_or_without_a_repository_nothing_is_known(tmp_path: Path) -> None:

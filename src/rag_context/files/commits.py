@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -138,8 +138,10 @@ class _Repository:
         return whole
 
 
-def printed_by_git(git: str, root: Path, arguments: Sequence[str], *, timeout_s: float = GIT_S) -> bytes:
-    """What Git prints about a repository that may be anyone's, as far as it comes in time; empty if it fails."""
+def printed_by_git(
+    git: str, root: Path, arguments: Sequence[str], timeout_s: float = GIT_S, begun: Callable[..., object] = id
+) -> bytes:
+    """What Git prints about a repository that may be anyone's, as far as it comes in time; `begun` gets the process."""
     try:
         process = subprocess.Popen(  # noqa: S603  (Git itself, with arguments of ours)
             [git, *_SAFE, "-C", str(root), *arguments],
@@ -152,6 +154,7 @@ def printed_by_git(git: str, root: Path, arguments: Sequence[str], *, timeout_s:
         return b""
     timer = threading.Timer(timeout_s, process.kill)
     timer.start()
+    begun(process)
     with process:
         assert process.stdout is not None  # noqa: S101  (a pipe)
         printed = process.stdout.read(MAX_BYTES)

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -94,6 +95,9 @@ class Repositories:
         self._roots: dict[Path, str | None] = {}
         # One at a time: it reads a whole repository.
         self._turn = asyncio.Semaphore()
+        self._processes = WorkerProcesses("rag_context.references.survey", ProcessLimits(cpu_s=60))
+        self._git_process: subprocess.Popen[bytes] | None = None
+        self._is_closed = False
 
     def note(self, project: Workspace) -> None:
         """Note where a project is on this machine, and begin to read its repository."""
@@ -141,6 +145,11 @@ class Repositories:
             await asyncio.wait(tasks)
 
     async def aclose(self) -> None:
+        """End what reads a repository; the threads that wait for it, and this program with them, would last as long."""
+        self._is_closed = True
+        self._processes.close()
+        if self._git_process is not None:
+            self._git_process.kill()
         for each in self._known.values():
             if each.task is not None:
                 await ended(each.task)
@@ -167,8 +176,7 @@ class Repositories:
                 repository.signature = signature
             except (WorkerFailedError, WorkersClosedError, ValueError) as error:
                 logger.warning("the repository %r cannot be read: %s", str(repository.root), error)
-            took_s = self._clock() - started
-            repository.not_before_s = self._clock() + max(LEAST_PAUSE_S, PAUSES * took_s)
+            repository.not_before_s = (now := self._clock()) + max(LEAST_PAUSE_S, PAUSES * (now - started))
 
     def _surveyed(self, repository: _Repository) -> Survey | None:
         root = repository.root
@@ -182,15 +190,19 @@ class Repositories:
             repository.history = head, names, patches, sorted(kept), sorted(lost)
         _, names, patches, commits, lost_commits = repository.history
         printed = (self._printed(root, _LISTING), self._printed(root, _STAGED), names, patches)
-        processes = WorkerProcesses("rag_context.references.survey", ProcessLimits(cpu_s=60))
-        with processes, processes.worker() as worker:
+        with self._processes.worker() as worker:
             frames = [worker.request(os.fsencode(root), *printed)]
             frames += [worker.next_frame() for _ in range(FRAMES - 1)]
             return unpacked(frames, commits, lost_commits)
 
     def _printed(self, root: Path, arguments: Sequence[str]) -> bytes:
         assert self._git is not None  # noqa: S101  (without it no repository is known)
-        return printed_by_git(self._git, root, arguments, timeout_s=HISTORY_S)
+        return printed_by_git(self._git, root, arguments, HISTORY_S, self._begun)
+
+    def _begun(self, process: "subprocess.Popen[bytes]") -> None:
+        self._git_process = process
+        if self._is_closed:
+            process.kill()
 
 
 def _check(work: Sequence[tuple[Cited, _Repository | None]]) -> tuple[tuple[CitedReference, ...], ...]:

@@ -17,18 +17,10 @@ from rag_context.ports.models import Reranker
 from rag_context.ports.reading import CandidateSource, completed
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Breaker, BreakerOpenError, Dependency
+from rag_context.search import query as queries
 from rag_context.search import reads
 from rag_context.search.newer import asks_for_value, contenders, newer_first
-from rag_context.search.query import (
-    Answer,
-    KnownState,
-    Level,
-    Mode,
-    Query,
-    RetrieverReport,
-    RetrieverStatus,
-    TenantStates,
-)
+from rag_context.search.query import Answer, Level, Mode, Query, RetrieverReport, RetrieverStatus
 from rag_context.search.retrievers import Backends, Retrievers, VectorResults, status_of
 from rag_context.search.selection import KnownPassages, Selection, candidate_request, select, select_in
 from rag_context.tracing import past_span, span
@@ -119,7 +111,7 @@ class SearchChain:
         self._known = KnownPassages()
         self._coverage = reads.Coverage(sources.documents, self.clock, sources.lost_vectors)
         self._without_standing: LRUCache[Filter, int] = LRUCache(REMEMBERED)
-        self._tenants = TenantStates(sources.documents)
+        self._tenants = queries.TenantStates(sources.documents)
 
     def over(self, sources: Backends) -> "SearchChain":
         """A chain with other sources, and this one's breaker."""
@@ -142,7 +134,7 @@ class SearchChain:
             return answer
         return replace(answer, breaker_open=True, retry_after_s=self.breaker.retry_after_s)
 
-    async def state_of(self, tenant: Tenant) -> KnownState | None:
+    async def state_of(self, tenant: Tenant) -> queries.KnownState | None:
         """The state of a tenant, for answers that are kept; None where it is not known and cannot be read at once."""
         known = self._tenants.current(tenant)
         if known is not None or not self.breaker.closed:  # with an open breaker no store is called

@@ -9,16 +9,9 @@ from contextlib import suppress
 
 from rag_context.domain.provenance import role_name
 from rag_context.files.formats.json_stream import BrokenOffError, Fields, fields, lines, objects, whole_elements, word
+from rag_context.files.histories import conversation as conversations
 from rag_context.files.histories.client_records import LeftOut, left_out_role
-from rag_context.files.histories.conversation import (
-    Conversation,
-    Message,
-    message_of,
-    messages_of,
-    text_of,
-    time_of,
-    timestamp,
-)
+from rag_context.files.histories.conversation import Conversation, Message, text_of, timestamp
 
 _SHOWN_CONTENT = ("text", "multimodal_text", "code")
 _CONTENT = {
@@ -48,7 +41,7 @@ def chatgpt(data: bytes) -> Iterator[Conversation]:
 def _branch(nodes: Mapping[str, object], last: object) -> list[Fields]:
     """The nodes from the root to `last`; where that is not known, to the newest message."""
     if not isinstance(last, str) or last not in nodes:
-        written = {key: time_of(fields(fields(node).get("message"))) for key, node in nodes.items()}
+        written = {key: conversations.time_of(fields(fields(node).get("message"))) for key, node in nodes.items()}
         last = max((key for key in written if written[key]), key=lambda key: str(written[key]), default=None)
     path: list[Fields] = []
     seen: set[str] = set()
@@ -129,13 +122,13 @@ def transcript(data: bytes, name: str) -> Iterator[Conversation]:
     item, number = next(items, None), 1
     while item is not None:
         following = next(items, None)
-        if (message := message_of(item)) is not None:
+        if (message := conversations.message_of(item)) is not None:
             messages += _spoken([message], left_out)
-        elif (inner := messages_of(item)) is not None:
+        elif (inner := conversations.messages_of(item)) is not None:
             is_alone = number == 1 and following is None
             id_ = word(item, "id", "conversation_id", "session_id") or (name if is_alone else f"{name}-{number}")
             others: Counter[str] = Counter()
-            found = _spoken(filter(None, map(message_of, inner)), others)
+            found = _spoken(filter(None, map(conversations.message_of, inner)), others)
             yield Conversation(id_, word(item, "title", "name"), found, part="" if is_alone else id_, left_out=others)
         item, number = following, number + 1
     if messages or left_out:
