@@ -101,7 +101,7 @@ _TAIL = """
   index twice as many short texts a second. rag-context chunks, redacts and analyses every text, and stores it on disk
   before its receipt. The tables were measured when each text was prepared and committed by itself; texts that arrive
   together are now prepared and committed together.
-- **Bulk indexing.** 92 % of the samples of a bulk index are in the embedding ([Profiles](profiles.md)): chunking, terms
+- **Bulk indexing.** 95 % of the samples of a bulk index are in the embedding ([Profiles](profiles.md)): chunking, terms
   and durable transactions run on the same cores.
 - **Short texts in bulk** are to reach .85 of the bare model, and reach .78 of it by processor time: 4.4 ms a text, of
   which the model takes 3.3 (`python -m benchmarks.short_texts`, two cores, nothing beside). What is left is preparing
