@@ -196,12 +196,16 @@ def survey_process() -> int | None:
 
 async def test_the_end_waits_for_no_process_that_reads_a_repository(root: Path) -> None:
     """One that is stopped stands for one that takes long on a busy machine."""
-    repositories = Repositories()
-    repositories.note(known(root))
-    while (process := survey_process()) is None:
-        await asyncio.sleep(0.002)
+    process = None
+    while process is None:  # it may have ended before it was seen
+        repositories = Repositories()
+        repositories.note(known(root))
+        read = asyncio.create_task(repositories.settled())
+        while not read.done() and (process := survey_process()) is None:
+            await asyncio.sleep(0.002)
     os.kill(process, signal.SIGSTOP)
     await closed(repositories)
+    await read
 
 
 async def test_the_end_waits_for_no_git(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -294,7 +294,7 @@ def main(begun: object = None) -> None:
             # A file name or a passage that the terminal cannot show must not end a command with a traceback.
             reconfigure(errors="backslashreplace")
     if sys.argv[1:2] not in ([name] for name in _SERVING):
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a command as Ctrl-C does
     app(obj=begun)
 
 

@@ -141,7 +141,7 @@ class _Repository:
 def printed_by_git(
     git: str, root: Path, arguments: Sequence[str], timeout_s: float = GIT_S, begun: Callable[..., object] = id
 ) -> bytes:
-    """What Git prints about a repository that may be anyone's, as far as it comes in time; `begun` gets the process."""
+    """What Git prints of anyone's repository, as far as it comes in time, if at all; `begun` gets the process."""
     try:
         process = subprocess.Popen(  # noqa: S603  (Git itself, with arguments of ours)
             [git, *_SAFE, "-C", str(root), *arguments],

@@ -26,7 +26,7 @@ def install_command(extra: str) -> str:
 def _checkout() -> str | None:
     """The folder that this package is run from, where it was installed with `pip install -e`."""
     from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415
-    from urllib.request import url2pathname  # noqa: PLC0415 - both are a tenth of what `rag-context search` loads
+    from urllib.request import url2pathname  # noqa: PLC0415  (a search loads neither)
 
     try:
         origin = json.loads(distribution("rag-context").read_text("direct_url.json") or "{}")
