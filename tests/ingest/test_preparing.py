@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -81,6 +82,21 @@ async def test_processes_without_a_task_end_and_start_again() -> None:
         (worker,) = processes._processes._idle
         await asyncio.to_thread(worker._process.wait, 30)
         assert await processes.prepared(task()) == once
+
+
+async def test_processes_that_have_tasks_go_on() -> None:
+    with PreparingProcesses(MODULE, workers=2, kept_idle_s=0.5) as processes:
+        seen: set[int] = set()
+
+        async def ask() -> None:
+            end = time.monotonic() + 2.0
+            while time.monotonic() < end:
+                await processes.prepared(task(DOCUMENTS[1:2]))
+                seen.update(worker._process.pid for worker in processes._processes._idle)
+                await asyncio.sleep(0.02)  # the other's task ends meanwhile
+
+        await asyncio.gather(ask(), ask())
+    assert len(seen) <= 2
 
 
 _KILLED = """

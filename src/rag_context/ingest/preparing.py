@@ -59,12 +59,12 @@ class PreparingProcesses(AbstractContextManager["PreparingProcesses"]):
     async def prepared(self, task: Task) -> list[Identified | None]:
         if sum(len(each.content) for each in task.documents) > REUSED_CHARS:
             return [None] * len(task.documents)
-        if self._resting is not None:
-            self._resting.cancel()
         async with self._turns:
             try:
                 return await asyncio.to_thread(self._answer, task)
             finally:
+                if self._resting is not None:  # of an earlier task: the processes would end while others follow
+                    self._resting.cancel()
                 loop = asyncio.get_running_loop()
                 ended = partial(loop.run_in_executor, None, self._processes.end_idle)
                 self._resting = loop.call_later(self._kept_idle_s, ended)
