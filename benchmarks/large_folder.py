@@ -33,7 +33,7 @@ IN_FLIGHT = 5
 
 async def measure(folder: Path, data_dir: Path) -> list[Figure]:
     """Store every document of a folder, all of them pending."""
-    file_jobs.EMBEDDED_AT_ONCE = 0
+    file_jobs.EMBEDDED_CHARS = 0
     settings, counts = Settings(data_dir=data_dir), Counter[str]()
     # Another process would look after the index: no vectors are made here.
     async with open_service(settings, duties=Duties.OWN) as service:

@@ -56,6 +56,13 @@ def place(tmp_path: Path) -> Iterator[SyncedFolder]:
         yield SyncedFolder(folder, ledger)
 
 
+async def test_so_many_new_documents_have_their_vectors_at_once_and_so_long_ones(place: SyncedFolder) -> None:
+    for number in range(60):
+        place.write(f"{number:02d}.md", f"{number:02d}".ljust(MAX_BYTES - 10, "a"))
+    await place.run()
+    assert [line.defer_vectors for line in place.target.lines] == [False] * 50 + [True] * 10
+
+
 class TestUnchanged:
     """A second run sends nothing and embeds nothing."""
 

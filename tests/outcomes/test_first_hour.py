@@ -6,11 +6,11 @@ import subprocess
 from pathlib import Path
 
 from rag_context.cli.summary import PROGRESS_EVERY
-from rag_context.files.file_jobs import EMBEDDED_AT_ONCE
+from rag_context.files.file_jobs import COUNTED_CHARS, EMBEDDED_CHARS
 from tests.end_to_end.loaded import Program
 from tests.end_to_end.process import COMMAND, command, environment, served, wait_until
 
-FILES = EMBEDDED_AT_ONCE + 60
+FILES = EMBEDDED_CHARS // COUNTED_CHARS + 60
 STORED = "Keyword search finds all files now. Vectors of "
 
 

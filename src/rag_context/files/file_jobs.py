@@ -19,9 +19,9 @@ from rag_context.files.formats.converter import Converter
 from rag_context.files.generated import Generated
 from rag_context.ports.writing import FileManifest
 
-EMBEDDED_AT_ONCE = 100
-"""New documents of one run that are embedded as they are stored. The vectors of further ones are deferred, so that
-keyword search soon finds everything: storing takes a small part of the time of embedding."""
+EMBEDDED_CHARS, COUNTED_CHARS = 100_000, 1_000
+"""Characters of the new documents of a run that are embedded as they are stored; each counts as so many at least. The
+others are deferred, so that keyword search soon finds everything: storing takes little of the time of embedding."""
 
 _TWINS = 8
 """How many files with the same content are checked for one that was renamed."""
@@ -109,7 +109,7 @@ class FileJobs:
 
     def __post_init__(self) -> None:
         self._touched: dict[str, OpenFile] = {}
-        self._new = 0
+        self._new_chars = 0
         self._times = commits.FileTimes()
         self.finished: list[FileEntry] = []
         """Entries for the manifest."""
@@ -183,14 +183,14 @@ class FileJobs:
         self.call_soon(partial(self._read, file))
 
     def _line(self, document: DocumentInput, file: OpenFile) -> BulkLine | file_reading.Rejected:
-        return bulk_line(document, like=file.former_ids(document.source), defer=self._defers(file))
+        return bulk_line(document, like=file.former_ids(document.source), defer=self._defers(document, file))
 
-    def _defers(self, file: OpenFile) -> bool:
+    def _defers(self, document: DocumentInput, file: OpenFile) -> bool:
         """Whether the vectors of the file's next document are deferred; counts those of new files."""
         if file.entry is not None or file.twin is not None:
             return False  # much of its text may have vectors already
-        self._new += 1
-        return self._new > EMBEDDED_AT_ONCE
+        self._new_chars += max(len(document.content), COUNTED_CHARS)
+        return self._new_chars > EMBEDDED_CHARS
 
     def _inputs(self, loaded: file_reading.LoadedFile) -> Iterator[file_reading.FileInput | file_reading.Rejected]:
         labels = self.settings.labels_of(loaded.path)
