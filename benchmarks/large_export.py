@@ -23,7 +23,7 @@ from rag_context.domain.documents import (
     content_hash,
     document_id,
 )
-from rag_context.domain.vectors import EmbeddingModel, Matrix
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.embedders.onnx_model import BUNDLED, load
 from rag_context.transfer.lines import IndexedDocument, document_line, model_line
 
@@ -70,11 +70,26 @@ def imported(
     data_dir.mkdir(parents=True)
     export = data_dir.with_suffix(".jsonl")
     writer = write_export(export, chunks, vectors_of, per_document=per_document)
+    return writer, import_export(export, data_dir, **environment)
+
+
+def import_export(export: Path, data_dir: Path, **environment: str) -> float:
+    """Import an export, with these settings, and remove it; returns the seconds that it took."""
     started = time.perf_counter()
     command = [COMMAND, "import", str(export), "--data-dir", str(data_dir)]
     subprocess.run(command, check=True, capture_output=True, env={**os.environ, **environment})
     export.unlink()
-    return writer, time.perf_counter() - started
+    return time.perf_counter() - started
+
+
+def write_documents(path: Path, texts: Sequence[str], vectors: Sequence[Vector], first: int) -> None:
+    """Write an export of documents of one passage each, numbered from `first` on."""
+    with path.open("wb") as file:
+        file.write(header(load(BUNDLED).model, len(texts)))
+        for number, (text, vector) in enumerate(zip(texts, vectors, strict=True), first):
+            document, cut = _document(number, [text])
+            file.write(document_line(IndexedDocument(document, cut, vector[np.newaxis])))
+        file.write(ExportFooter(documents=len(texts)).to_json())
 
 
 def clustered(seed: int = 7) -> Callable[[int], Matrix]:

@@ -1,7 +1,8 @@
 """How fast keyword search finds a folder, and what that costs: its vectors are not made.
 
-    python -m benchmarks.large_folder FOLDER
+    python -m benchmarks.large_folder FOLDER [--alone]
 
+With `--alone` the process that stores also prepares all documents, in turn with which the gain of the others shows.
 Processor time is that of the process that stores, and of the processes that prepare documents and parse sources.
 """
 
@@ -22,6 +23,7 @@ from rag_context.files import file_jobs
 from rag_context.files.file_reading import Labels
 from rag_context.files.folder_sync import Gone
 from rag_context.files.walk import roots
+from rag_context.ingest import preparing
 from rag_context.memory.background_maintenance import Duties
 from rag_context.memory.hook_service import LocalTarget
 from rag_context.settings import Settings
@@ -56,5 +58,7 @@ async def measure(folder: Path, data_dir: Path) -> list[Figure]:
 
 
 if __name__ == "__main__":
+    if sys.argv[2:] == ["--alone"]:
+        vars(preparing)["REUSED_CHARS"] = -1  # no document is short enough for another process
     with tempfile.TemporaryDirectory(prefix="rag-context-bench-") as scratch:
         print(as_markdown(asyncio.run(measure(Path(sys.argv[1]), Path(scratch)))))

@@ -97,10 +97,9 @@ _TAIL = """
   and of the neighbours of the best. The quality of the answers depends on these. Both parts hardly grow with the index:
   at 100 000 chunks the ratio is 1.6, and 1.06 by vector alone.
 - **Compared with other software**, the target is that hybrid search over HTTP is the fastest. Chroma's server, and
-  FAISS in the process of the caller, answer sooner, because they search by vector alone. In the tables below they also
-  index twice as many short texts a second. rag-context chunks, redacts and analyses every text, and stores it on disk
-  before its receipt. The tables were measured when each text was prepared and committed by itself; texts that arrive
-  together are now prepared and committed together.
+  FAISS in the process of the caller, answer sooner, because they search by vector alone. They index as many short texts
+  a second as rag-context, or a sixth more, though it chunks, redacts and analyses every text, and stores it on disk
+  before its receipt.
 - **Bulk indexing.** 95 % of the samples of a bulk index are in the embedding ([Profiles](profiles.md)): chunking, terms
   and durable transactions run on the same cores.
 - **Short texts in bulk** are to reach .85 of the bare model, and reach .78 of it by processor time: 4.4 ms a text, of

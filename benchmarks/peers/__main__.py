@@ -72,7 +72,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.peers", description=__doc__)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--sizes", type=int, nargs="+", metavar="N", help=f"numbers of texts; default: {SIZES}")
-    which.add_argument("--full", action="store_true", help=f"the sizes {FULL}: hours")
+    which.add_argument("--full", action="store_true", help=f"the sizes {FULL}")
     which.add_argument("--quick", action="store_true", help=f"{QUICK[0]} texts, nothing written: does it run?")
     parser.add_argument("--open-sets", action="store_true", help="what is found on the open sets (--quick: on one)")
     parser.add_argument(

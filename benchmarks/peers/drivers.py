@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from benchmarks.peers.answers import COLLECTION, LIMIT, MAX_TOKENS, Answer, Fields, names_of
+from benchmarks.peers.answers import COLLECTION, LIMIT, MAX_TOKENS, Answer, Fields, Given, names_of
 from benchmarks.peers.mcp_server_qdrant import ended, mcp_server_qdrant
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class Model:
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(MAX_TOKENS)
         self._pool = ThreadPoolExecutor(os.cpu_count() or 1)
+        self._given = Given()
         self.embed("probe")
 
     def embed(self, text: str) -> list[float]:
@@ -81,18 +82,23 @@ class Model:
         return vector
 
     def embed_all(self, texts: Sequence[str]) -> list[list[float]]:
-        """As many texts at once as there are cores."""
-        return list(self._pool.map(self.embed, texts))
+        """As many texts at once as there are cores; or the vectors that were given."""
+        given = self._given.of(texts)
+        return list(self._pool.map(self.embed, texts)) if given is None else [vector.tolist() for vector in given]
 
 
 class RagContext:
     """Its server as delivered, through its own client."""
 
-    def __init__(self, client: "Client") -> None:
-        self._client = client
+    def __init__(self, client: "Client", data_dir: Path) -> None:
+        self._client, self._data_dir = client, data_dir
         self._count = 0
+        self._given = Given()
 
     def add(self, texts: Sequence[str], fields: Sequence[Fields]) -> None:
+        if (vectors := self._given.of(texts)) is not None:
+            self._import(texts, vectors)
+            return
         always = {"contentType": "documentation", "sessionId": COLLECTION}
         names = names_of(texts, fields, self._count)
         self._count += len(texts)
@@ -102,6 +108,16 @@ class RagContext:
         ):
             if receipt.status != "indexed":
                 raise RuntimeError(f"a text was {receipt.status}: {receipt.reason}")
+
+    def _import(self, texts: Sequence[str], vectors: Sequence[Any]) -> None:
+        from benchmarks.large_export import import_export, write_documents
+
+        export = self._data_dir.with_suffix(".jsonl")
+        write_documents(export, texts, vectors, self._count)
+        self._count += len(texts)
+        import_export(export, self._data_dir)
+        while self._client.search("probe").total_indexed < self._count:
+            time.sleep(0.1)
 
     def save(self) -> None:
         """Each receipt came after the text was on disk."""
@@ -125,7 +141,7 @@ def rag_context(folder: Path, _model_dir: Path) -> Opened:
     with serving(data) as server:
         until_ready(server)
         with Client(f"http://{server.host}:{server.port}") as client:
-            yield RagContext(client)
+            yield RagContext(client, data)
 
 
 class Chroma:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.answers import COLLECTION, LIMIT, MAX_TOKENS, Answer, Fields, names_of
+from benchmarks.peers.answers import COLLECTION, LIMIT, MAX_TOKENS, Answer, Fields, Given, names_of
 
 MODEL = "local/all-MiniLM-L6-v2"
 
@@ -133,6 +133,13 @@ def _serve() -> None:
         dim=384,
         model_file="model.onnx",
     )
+    given, embed = Given(), TextEmbedding.passage_embed
+
+    def passage_embed(self: TextEmbedding, texts: list[str], **options: Any) -> Any:
+        vectors = given.of(texts)
+        return embed(self, texts, **options) if vectors is None else vectors
+
+    TextEmbedding.passage_embed = passage_embed
     main()
 
 

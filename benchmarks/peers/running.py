@@ -15,6 +15,7 @@ from typing import IO, Any, TypeVar
 
 import platformdirs
 
+from benchmarks.peers.answers import GIVEN
 from benchmarks.peers.table import OURS, Peer
 from rag_context import __version__
 from rag_context.embedders.onnx_model import BUNDLED
@@ -96,8 +97,10 @@ class Driver:
 
 
 @contextmanager
-def driving(peer: Peer, python: Path | PeerError, folder: Path) -> Iterator[Driver]:
+def driving(peer: Peer, python: Path | PeerError, folder: Path, given: Path | None = None) -> Iterator[Driver]:
     """A peer's driver with an empty folder, which is also its home; at the end it stops its server.
+
+    Texts are not embedded whose vectors stand in the folder `given`.
 
     Raises: PeerError (it cannot be started, or was not installed: that error is in place of its interpreter).
     """
@@ -106,6 +109,7 @@ def driving(peer: Peer, python: Path | PeerError, folder: Path) -> Iterator[Driv
     folder.mkdir(parents=True)
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
     environment |= {**OFFLINE, "HOME": str(folder), "PYTHONPATH": str(ROOT)}
+    environment |= {GIVEN: str(given)} if given is not None else {}
     with (folder / "log").open("wb") as log:
         process = _started(
             [str(python), "-P", "-m", "benchmarks.peers.drivers", peer.name, str(folder), str(BUNDLED)],

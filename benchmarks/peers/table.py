@@ -212,10 +212,11 @@ $ python -m benchmarks.peers
 ```
 
 The command measures and writes this section. The sizes are 1 000 and 10 000 texts, unless `--sizes` names others.
-`--full` adds 100 000, which takes hours; `--quick` measures 300 and writes nothing. Each peer runs in its own
-environment, which the command makes from the package registry with the versions of `benchmarks/peers/locks/` and keeps
-in the user's cache directory (`--cache` names another). A peer that cannot be installed or started stays in the table,
-with the reason, and the command ends with status 1.
+`--full` adds 100 000, whose vectors are made once and given to all peers: there, searches alone are measured. `--quick`
+measures 300 and writes nothing. Each peer runs in its own environment, which the command makes from the package
+registry with the versions of `benchmarks/peers/locks/` and keeps in the user's cache directory (`--cache` names
+another). A peer that cannot be installed or started stays in the table, with the reason, and the command ends with
+status 1.
 
 - **Model and texts.** All have the same model, the bundled all-MiniLM-L6-v2, and embed the same texts, of two sentences
   each, which are one chunk of rag-context. LangChain, LlamaIndex and Chroma's client use the model through their

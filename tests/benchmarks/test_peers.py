@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from benchmarks.peers import __main__ as command
 from benchmarks.peers import quality, running, speed, table
-from benchmarks.peers.answers import Answer, Fields
+from benchmarks.peers.answers import GIVEN, Answer, Fields, Given
 from benchmarks.peers.drivers import OPEN, batches, carry_out
 from benchmarks.peers.mcp_server_qdrant import McpServerQdrant, ended
 from benchmarks.peers.table import OURS, PEERS, Peer, Row
+
+from rag_context.embedders.onnx_model import BUNDLED, load
 
 OTHER = PEERS[1]
 
@@ -91,6 +93,27 @@ def test_without_ours_the_others_have_figures_and_no_ratios() -> None:
     assert ours.failure == "no room on the disk"
     assert (other.p50_ms, other.p50_ratio, other.texts_per_s, other.indexing_ratio) == (15.0, None, 125.0, None)
     assert "| – | 15.0 | – | 125 |" in table.as_markdown([other])
+
+
+def test_vectors_that_were_made_once_are_those_of_the_texts_as_their_files_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(GIVEN, str(tmp_path / "given"))
+    given, model = Given(), load(BUNDLED)
+    for number, texts in enumerate((["The pump is blue.", "The valve is red."], ["The pipe is green."])):
+        assert given.of(texts) is None
+        speed._give(texts, tmp_path / "given" / f"{number}.npz")
+        vectors = given.of(texts)
+        assert vectors is not None
+        assert [vector.tolist() for vector in vectors] == [model.embed(text).tolist() for text in texts]
+    assert given.of(["The pump is blue.", "a question"]) is None
+
+
+def test_large_sizes_are_searched_and_their_indexing_is_not_compared() -> None:
+    ours, other = speed.rows(
+        speed.GIVEN_FROM, [measured(OURS, indexing_s=2.0, ms=10.0), measured(OTHER, indexing_s=8.0, ms=15.0)]
+    )
+    assert (ours.texts_per_s, other.indexing_ratio, other.p50_ratio) == (None, None, 1.5)
 
 
 def test_a_peer_that_finds_no_text_by_itself_is_not_measured() -> None:
