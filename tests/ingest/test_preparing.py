@@ -85,11 +85,11 @@ async def test_processes_without_a_task_end_and_start_again() -> None:
 
 
 async def test_processes_that_have_tasks_go_on() -> None:
-    with PreparingProcesses(MODULE, workers=2, kept_idle_s=0.5) as processes:
+    with PreparingProcesses(MODULE, workers=2, kept_idle_s=1.0) as processes:
         seen: set[int] = set()
 
         async def ask() -> None:
-            end = time.monotonic() + 2.0
+            end = time.monotonic() + 3.0
             while time.monotonic() < end:
                 await processes.prepared(task(DOCUMENTS[1:2]))
                 seen.update(worker._process.pid for worker in processes._processes._idle)
