@@ -2,7 +2,7 @@
 
     python -m benchmarks.large_folder FOLDER [--alone]
 
-With `--alone` the process that stores also prepares all documents, in turn with which the gain of the others shows.
+With `--alone` the process that stores also prepares all documents: the difference is what the others gain.
 Processor time is that of the process that stores, and of the processes that prepare documents and parse sources.
 """
 

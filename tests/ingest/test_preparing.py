@@ -96,7 +96,7 @@ async def test_processes_that_have_tasks_go_on() -> None:
                 await asyncio.sleep(0.02)  # the other's task ends meanwhile
 
         await asyncio.gather(ask(), ask())
-    assert len(seen) <= 2
+    assert len(seen) in (1, 2)
 
 
 _KILLED = """

@@ -20,7 +20,7 @@ from rag_context.files.generated import Generated
 from rag_context.ports.writing import FileManifest
 
 EMBEDDED_CHARS, COUNTED_CHARS = 100_000, 1_000
-"""Characters of the new documents of a run that are embedded as they are stored; each counts as so many at least. The
+"""Characters of a run's new documents that are embedded as they are stored; a document counts as so many at least. The
 others are deferred, so that keyword search soon finds everything: storing takes little of the time of embedding."""
 
 _TWINS = 8
