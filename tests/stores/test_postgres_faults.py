@@ -2,16 +2,18 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from rag_context.domain.documents import DocumentInput
 from rag_context.domain.reports import IssueKind, Thoroughness
 from rag_context.domain.search import Filter
-from rag_context.errors import BackendDataError, BackendError, BackendRejectedError
+from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, BackendUnavailableError
 from rag_context.memory.index_maintenance import Audit
 from rag_context.stores.postgres import PostgresStore, open_postgres
+from rag_context.stores.postgres.connection import PostgresDatabase
 from rag_context.testing import FakeEmbedder
 from tests.servers.postgres import execute, query
 from tests.servers.postgres_fixtures import database, empty, server, template
@@ -33,6 +35,28 @@ def silent() -> Iterator[int]:
     """A port where connections are accepted and nothing is ever said, as of a machine that is gone."""
     with socket.create_server((HOST, 0)) as listener:
         yield listener.getsockname()[1]
+
+
+@asynccontextmanager
+async def late_to_close(url: str) -> AsyncIterator[str]:
+    """The address of a proxy to the server of `url`; it closes a connection half a second after the server has."""
+    host, _, port = url.partition("@")[2].partition("/")[0].partition(":")
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_server, to_server = await asyncio.open_connection(host, int(port))
+        sent = asyncio.create_task(pump(reader, to_server))
+        await pump(from_server, writer)
+        await asyncio.sleep(0.5)
+        sent.cancel()
+        to_server.close()
+        writer.close()
+
+    async with await asyncio.start_server(relay, HOST) as proxy:
+        yield url.replace(f":{port}/", f":{proxy.sockets[0].getsockname()[1]}/")
 
 
 @pytest.fixture
@@ -58,6 +82,38 @@ async def test_connections_that_are_open_are_shared_where_the_server_accepts_no_
         for _ in range(3):
             found = await asyncio.gather(*(store.vectors.search(axis(0), limit=1, where=EVERYTHING) for _ in range(20)))
             assert [ids(hits) for hits in found] == [[chunk]] * 20
+
+
+async def test_where_one_connection_was_ended_the_next_call_uses_none_that_was_open(database: str) -> None:
+    connections = PostgresDatabase(database)
+    processes = "SELECT pg_backend_pid(), pg_sleep(0.05)"
+
+    async def used() -> set[int]:
+        return {row[0] for (row,) in await asyncio.gather(*(connections.fetch(processes) for _ in range(3)))}
+
+    before = await used()
+    assert len(before) == 3
+    with pytest.raises(BackendUnavailableError):
+        await connections.fetch("SELECT pg_terminate_backend(pg_backend_pid())")
+    # An administrator, or a restart, ends all: the others may end a moment later, each in the middle of a call.
+    assert not before & await used()
+    await connections.close()
+
+
+@pytest.mark.parametrize("begins_transaction", [False, True])
+async def test_a_connection_whose_end_was_announced_while_it_was_idle_is_not_used_twice(
+    database: str, begins_transaction: bool
+) -> None:
+    async with late_to_close(database) as url:
+        connections = PostgresDatabase(url)
+        call = connections.write if begins_transaction else connections.read
+        assert await call(lambda each: each.fetchval("SELECT 1")) == 1
+        await asyncio.to_thread(execute, database, END_ALL)
+        await asyncio.sleep(0.1)
+        with pytest.raises(BackendUnavailableError):
+            await call(lambda each: each.fetchval("SELECT 1"))
+        assert await call(lambda each: each.fetchval("SELECT 1")) == 1
+        await connections.close()
 
 
 async def test_a_server_without_pgvector_says_what_to_install(server: str, empty: str) -> None:

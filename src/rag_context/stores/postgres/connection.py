@@ -70,6 +70,8 @@ class PostgresDatabase:
         self._url = url
         self._pool_size = pool_size
         self._statement_cache_size = statement_cache_size
+        self.has_sessions = statement_cache_size > 0
+        """Whether a connection is one session of the server for as long as it is open: not behind PgBouncer."""
         self._connector = driver.Connector(url)
         self._pool: driver.ConnectionPool | None = None
         self._opening: asyncio.Task[Any] | None = None
@@ -77,11 +79,6 @@ class PostgresDatabase:
         self._running: set[asyncio.Task[Any]] = set()
         self.is_disk_full = False
         """Whether a write has failed because the disk was full; reset once a test write has found space again."""
-
-    @property
-    def has_sessions(self) -> bool:
-        """Whether a connection is one session of the server for as long as it is open: not behind PgBouncer."""
-        return self._statement_cache_size > 0
 
     async def fetch(self, statement: str, *values: object, plan: driver.Plan = driver.Plan.EACH_TIME) -> list[Row]:
         return await self.read(lambda connection: connection.fetch(statement, *values), plan)
@@ -104,7 +101,8 @@ class PostgresDatabase:
                 async with asyncio.timeout(ANSWER_S):
                     await transaction.start()
             except BaseException:
-                connection.terminate()  # whether the transaction has begun is not known
+                with suppress(asyncpg.InterfaceError):  # closed already
+                    connection.terminate()  # whether the transaction has begun is not known
                 raise
             try:
                 result = await work(connection)
@@ -178,10 +176,10 @@ class PostgresDatabase:
                 if self.has_sessions:
                     await pool.plan(connection, plan)
                 return await work(connection)
-            except asyncpg.PostgresError as error:
+            except (asyncpg.PostgresError, asyncpg.InternalClientError) as error:
                 self.is_disk_full = self.is_disk_full or isinstance(error, asyncpg.DiskFullError)
-                if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-                    await pool.connections.expire_connections()  # new ones look for the primary again
+                if driver.ends_sessions(error):
+                    await pool.connections.expire_connections()
                 raise
             finally:
                 # Given up with its statement still running, the connection is closed.

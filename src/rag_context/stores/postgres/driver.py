@@ -158,9 +158,6 @@ COMPONENT = "postgres"
 _NOT_NOW = ("08", "40", "53", "55", "57", "58")
 """Classes of states in which the same call may succeed later: connections, conflicts, resources, locks, shutdowns."""
 
-_OTHER_DIMENSION = "22000"
-_NO_TABLE = "42P01"
-
 _INCOMPLETE = ("3F000", "42P01", "42703", "42704", "42883")
 """A schema, a table, a column, a type or a function is missing."""
 
@@ -235,12 +232,18 @@ def translated(address: str) -> Iterator[None]:
 
 def is_missing_table(error: BackendError) -> bool:
     """Whether the table is gone: the vectors of a generation that was replaced."""
-    return _state(error.__cause__) == _NO_TABLE
+    return _state(error.__cause__) == "42P01"
+
+
+def ends_sessions(error: Exception) -> bool:
+    """Whether open connections are of no more use: the server is ending them, or is no primary any more."""
+    # The driver's own error is that of a connection whose end was announced while no statement ran.
+    return isinstance(error, asyncpg.InternalClientError) or _state(error).startswith(("08", "57P", "25006"))
 
 
 def is_other_dimension(error: BackendError) -> bool:
     """Whether two vectors were compared that have different dimensions."""
-    return _state(error.__cause__) == _OTHER_DIMENSION and _is_servers(error.__cause__)
+    return _state(error.__cause__) == "22000" and _is_servers(error.__cause__)
 
 
 def incomplete(address: str, what: str) -> str:
@@ -257,9 +260,7 @@ def backend_error(error: Exception, address: str) -> BackendError:
         case TimeoutError():
             return errors.BackendTimeoutError(COMPONENT, f"PostgreSQL at {address} did not answer in time.")
         # Raised by the driver itself: a value that it cannot encode, of which the server knows nothing.
-        case asyncpg.DataError() if not _is_servers(error):
-            return BackendRejectedError(COMPONENT, "PostgreSQL cannot store this text or number.")
-        case UnicodeError() | OverflowError():
+        case asyncpg.DataError() | UnicodeError() | OverflowError() if not _is_servers(error):
             return BackendRejectedError(COMPONENT, "PostgreSQL cannot store this text or number.")
         case asyncpg.ProtocolViolationError() if "startup parameter" in str(error):
             return BackendRejectedError(COMPONENT, _POOLED.format(address=address))
