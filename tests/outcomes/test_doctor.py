@@ -162,6 +162,19 @@ def test_a_lost_index_is_not_mistaken_for_a_new_one(home: Path, left: bytes | No
     assert "check --start-empty" in str(found[0].next_step)
 
 
+def test_an_entry_of_claude_code_that_does_not_wait_for_the_tools_is_named(home: Path) -> None:
+    entry = {"type": "stdio", "command": COMMAND, "args": ["mcp"]}
+    (home / ".claude.json").write_text(json.dumps({"mcpServers": {"rag-context": entry}}))
+    says = "Claude Code (user) may begin without the tools: its entry has no alwaysLoad"
+
+    warnings = findings(doctor(home, "--json"), "warning")
+    assert f"{says} -> `rag-context install claude-code` adds it" in warnings["clients"]
+    variables = environment(HOME=str(home), XDG_CONFIG_HOME=str(home / "config"))
+    installed = run([COMMAND, "install", "claude-code"], cwd=home, env=variables)
+    assert installed.returncode == 0, installed.stderr
+    assert says not in doctor(home, "--json").stdout
+
+
 def test_a_configuration_file_that_is_no_toml_is_named_with_what_to_do(home: Path) -> None:
     (home / "rag-context.toml").write_text("port = = 3")
     told = doctor(home)

@@ -336,6 +336,9 @@ class _Trials:
         again = f"`rag-context install {client.name}{' --scope project' if scope is Scope.PROJECT else ''}`"
         if entry is not None:
             yield self._server(client, scope, entry, again)
+            if client.mcp is not None and "alwaysLoad" in client.mcp.of_command and "alwaysLoad" not in entry:
+                message = f"{client.title} ({scope}) may begin without the tools: its entry has no alwaysLoad"
+                yield Finding(AREA, "warning", message, f"{again} adds it")
         elif hooks:
             yield Finding(AREA, "warning", f"{client.title} ({scope}) has hooks and no tools", f"{again} adds them")
         if hooks:
@@ -354,12 +357,8 @@ class _Trials:
             return Finding(AREA, "ok", f"{name} calls rag-context {version} at {url}")
         words = wires.program_of(entry)
         if not words or shutil.which(words[0]) is None:
-            return Finding(
-                AREA,
-                "wrong",
-                f"{name} runs {(words[0] if words else '')!r}, which is not there",
-                _written(again, scope),
-            )
+            message = f"{name} runs {(words[0] if words else '')!r}, which is not there"
+            return Finding(AREA, "wrong", message, _written(again, scope))
         tools = self._tools(words)
         if isinstance(tools, wires.WireError):
             return Finding(AREA, "wrong", f"{name} runs `{' '.join(words)}`: {tools}", "run it by hand to see why")
