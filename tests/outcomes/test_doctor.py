@@ -168,7 +168,7 @@ def test_an_entry_of_claude_code_that_does_not_wait_for_the_tools_is_named(home:
     says = "Claude Code (user) may begin without the tools: its entry has no alwaysLoad"
 
     warnings = findings(doctor(home, "--json"), "warning")
-    assert f"{says} -> `rag-context install claude-code` adds it" in warnings["clients"]
+    assert f'{says} -> add "alwaysLoad": true to it, as `rag-context install claude-code` does' in warnings["clients"]
     variables = environment(HOME=str(home), XDG_CONFIG_HOME=str(home / "config"))
     installed = run([COMMAND, "install", "claude-code"], cwd=home, env=variables)
     assert installed.returncode == 0, installed.stderr

@@ -338,7 +338,7 @@ class _Trials:
             yield self._server(client, scope, entry, again)
             if client.mcp is not None and "alwaysLoad" in client.mcp.of_command and "alwaysLoad" not in entry:
                 message = f"{client.title} ({scope}) may begin without the tools: its entry has no alwaysLoad"
-                yield Finding(AREA, "warning", message, f"{again} adds it")
+                yield Finding(AREA, "warning", message, f'add "alwaysLoad": true to it, as {again} does')
         elif hooks:
             yield Finding(AREA, "warning", f"{client.title} ({scope}) has hooks and no tools", f"{again} adds them")
         if hooks:
