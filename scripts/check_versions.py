@@ -45,7 +45,7 @@ TESTS = (
     "tests/projects/test_links.py",  # markdown-it-py
     "tests/client/test_calls.py",  # httpx2
     "tests/resilience/test_calls.py",  # tenacity
-    "tests/text",  # PyStemmer, numpy
+    "tests/text",  # ahocorasick-rs, PyStemmer, numpy
     "tests/search/test_cache.py",  # cachetools
     "tests/integrations",  # langchain-core, llama-index-core
     "tests/memory/test_traces.py",  # opentelemetry

@@ -40,12 +40,16 @@ def test_who_gives_no_instruction_to_a_model_is_not_marked() -> None:
     assert not reads_like_instruction("The agent sends its answer to the server, which stores it.")
 
 
-def test_a_text_that_a_pattern_matches_has_one_of_its_words() -> None:
-    rules = tomllib.loads(Path(quoted_text.__file__).with_suffix(".toml").read_text(encoding="utf-8"))["points"]
+@pytest.mark.parametrize("kind", ["alone", "addressed", "claimed", "points"])
+def test_a_text_that_a_pattern_matches_has_the_words_that_it_needs(kind: str) -> None:
+    data = tomllib.loads(Path(quoted_text.__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     texts = [text.lower() for part in PARTS for text in attacks(part)]
 
-    for rule in rules:
-        pattern, words = re.compile("|".join(rule["patterns"]), re.MULTILINE), rule["words"].split("|")
-        matched = [text for text in texts if pattern.search(text)]
-        assert matched, rule["of"]
-        assert [text for text in matched if not any(word in text for word in words)] == [], rule["of"]
+    for rule in data[kind]:
+        pattern = "|".join(rule["patterns"])
+        for name, part in data["names"].items():
+            pattern = pattern.replace(f"{{{name}}}", part)
+        matched = [text for text in texts if re.search(pattern, text, re.MULTILINE)]
+        assert matched, pattern
+        for words in (rule["words"].split("|"), rule.get("also", "").split("|")):
+            assert [text for text in matched if not any(word in text for word in words)] == [], pattern

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TypeAlias
 
+from rag_context.domain.word_search import folded
+
 Range: TypeAlias = tuple[int, int]
 
 OTHERS = "\ufffc"
@@ -146,8 +148,7 @@ _PASTE = re.compile(
 
 _PASTE_PHRASE = re.compile(
     r"original message|forwarded message|begin forwarded|all rights reserved|skip to (?:main )?content|"
-    r"table of contents|min(?:ute)?s? read|read more|cookie policy|©|\(c\) ?\d{4}",
-    re.IGNORECASE,
+    r"table of contents|min(?:ute)?s? read|read more|cookie policy|©|\(c\) ?\d{4}"
 )
 """What also begins it, with some words before. Of every place these words would be tried first: ten times slower."""
 _WORDS_BEFORE = re.compile(r"[-\w ]{0,20}\Z")
@@ -165,28 +166,24 @@ _HANDLING = (
     r"this is|here(?:['’]s| is| are| comes))"
 )
 _HANDLED = re.compile(
-    rf"\b{_HANDLING}\b[^\n]{{0,80}}?\b(?:this|these|following|below|attached|{_TEXTS})\b|\b(?:below|following|attached)\b",
-    re.IGNORECASE,
+    rf"\b{_HANDLING}\b[^\n]{{0,80}}?\b(?:this|these|following|below|attached|{_TEXTS})\b|\b(?:below|following|attached)\b"
 )
 """A sentence that says what is to be done with a text, which stands on the next lines."""
 
 _BEFORE_COLON = re.compile(
-    rf"\b(?:{_HANDLING}|(?:the|an?|our|their|his|her|its|this|that) (?:[\w'’-]+ ){{0,2}}?{_TEXTS})\b", re.IGNORECASE
+    rf"\b(?:{_HANDLING}|(?:the|an?|our|their|his|her|its|this|that) (?:[\w'’-]+ ){{0,2}}?{_TEXTS})\b"
 )
 
 _REPORTED = re.compile(
-    rf"(?<!\bI )(?<!\bI've )\b(?:says?|said|wrote|writes|states?|stated|reads|told|tells|mentions?|recommends?|"
+    rf"\b(?<!\bi )(?<!\bi've )(?:says?|said|wrote|writes|states?|stated|reads|told|tells|mentions?|recommends?|"
     rf"suggests?|insists?|demands?|asks)\b"
     rf"|\b(?:according to|copied|copy of|pasted?|pasting|forward(?:ed|ing)?|quot(?:es?|ed|ing)|"
-    rf"from (?:the|a|an|our|their|my|this|that) (?:\w+ ){{0,3}}?{_TEXTS})\b",
-    re.IGNORECASE,
+    rf"from (?:the|a|an|our|their|my|this|that) (?:\w+ ){{0,3}}?{_TEXTS})\b"
 )
 """A sentence that reports what another says, which goes on to the end of the paragraph, or behind a colon."""
 
 _COLON = re.compile(r":(?=\s|$)")
-_OWN = re.compile(
-    r"\bmy (?:\w+ )?(?:rules?|preferences?|instructions?|wish(?:es)?|style|conventions?)\b", re.IGNORECASE
-)
+_OWN = re.compile(r"\bmy (?:\w+ )?(?:rules?|preferences?|instructions?|wish(?:es)?|style|conventions?)\b")
 
 
 def instructions(text: str) -> list[int]:
@@ -250,7 +247,7 @@ def _paste_start(words: str) -> int:
     starts = [len(words)]
     if (line := _PASTE.search(words)) is not None:
         starts.append(line.start())
-    if (phrase := _PASTE_PHRASE.search(words)) is not None:
+    if (phrase := _PASTE_PHRASE.search(folded(words))) is not None:
         before = _WORDS_BEFORE.search(words, max(phrase.start() - 20, 0), phrase.start())
         starts.append(phrase.start() if before is None else before.start())
     return min(starts)
@@ -277,8 +274,9 @@ def _tagged(text: str) -> Iterator[Range]:
 def _announced(text: str) -> Iterator[Range]:
     """What stands behind sentences that announce another's words."""
     for match in _SENTENCE.finditer(text):
-        sentence, end = match[0], match.end()
-        if _OWN.search(sentence) or _INSTRUCTION.match(sentence.lstrip()):
+        end = match.end()
+        sentence = folded(match[0])
+        if _OWN.search(sentence) or _INSTRUCTION.match(match[0].lstrip()):
             continue
         colon = _COLON.search(sentence)
         lead = sentence if colon is None else sentence[: colon.start()]

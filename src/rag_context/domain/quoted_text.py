@@ -13,6 +13,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rag_context.domain.word_search import WordSearch
+
 TAG = "rag-context"
 """Encloses the block of quotations that hooks give to a model."""
 
@@ -32,19 +34,21 @@ def without_tags(text: str) -> str:
 
 
 class _Rule(NamedTuple):
-    """A pattern over small letters; a text that has none of the words does not match it."""
+    """A pattern over small letters; what it matches has one of the words, and one of `also` where it has any."""
 
-    words: tuple[str, ...]
+    words: frozenset[str]
+    also: frozenset[str]
     pattern: re.Pattern[str]
 
-    def holds(self, lowered: str) -> bool:
-        for word in self.words:
-            if word in lowered:
-                return self.pattern.search(lowered) is not None
-        return False
+    def may_hold(self, present: set[str]) -> bool:
+        return not self.words.isdisjoint(present) and not (self.also and self.also.isdisjoint(present))
+
+    def holds(self, lowered: str, present: set[str]) -> bool:
+        return self.may_hold(present) and self.pattern.search(lowered) is not None
 
 
 class _Rules(NamedTuple):
+    words: WordSearch
     alone: tuple[_Rule, ...]
     addressed: tuple[_Rule, ...]
     claimed: tuple[_Rule, ...]
@@ -61,32 +65,44 @@ def _rules() -> _Rules:
             pattern = pattern.replace("{" + name + "}", part)
         return re.compile(pattern, re.MULTILINE)
 
-    def rules(found: list[dict[str, Any]]) -> tuple[_Rule, ...]:
-        return tuple(_Rule(tuple(each["words"].split("|")), compiled("|".join(each["patterns"]))) for each in found)
+    def words_of(listed: str) -> frozenset[str]:
+        return frozenset(filter(None, listed.split("|")))
 
-    points = tuple(zip((each["points"] for each in data["points"]), rules(data["points"]), strict=True))
-    alone, addressed, claimed = (rules(data[name]) for name in ("alone", "addressed", "claimed"))
-    return _Rules(alone, addressed, claimed, compiled(data["demand"]["pattern"]), points)
+    def rules(found: list[dict[str, Any]]) -> tuple[_Rule, ...]:
+        return tuple(
+            _Rule(words_of(each["words"]), words_of(each.get("also", "")), compiled("|".join(each["patterns"])))
+            for each in found
+        )
+
+    kinds = alone, addressed, claimed, counted = [
+        rules(data[name]) for name in ("alone", "addressed", "claimed", "points")
+    ]
+    points = tuple(zip((each["points"] for each in data["points"]), counted, strict=True))
+    words = WordSearch(frozenset().union(*(rule.words | rule.also for kind in kinds for rule in kind)))
+    return _Rules(words, alone, addressed, claimed, compiled(data["demand"]["pattern"]), points)
 
 
 @lru_cache(2048)
 def reads_like_instruction(text: str) -> bool:
     """Whether a text sets aside a model's instructions, or addresses a model, or speaks for its user, with a demand."""
     lowered, rules = text.lower(), _rules()
-    if any(rule.holds(lowered) for rule in rules.alone):
+    words = rules.words.present(lowered)
+    if any(rule.holds(lowered, words) for rule in rules.alone):
         return True
-    beside = [any(rule.holds(lowered) for rule in several) for several in (rules.addressed, rules.claimed)]
+    beside = [any(rule.holds(lowered, words) for rule in several) for several in (rules.addressed, rules.claimed)]
     if all(beside) or (any(beside) and rules.demand.search(lowered) is not None):
         return True
-    # In the whole text first, until what is missing leaves too few: most have too few anywhere.
-    spare = sum(points for points, _ in rules.points) - LEAST_POINTS
+    # In the whole text first, until what is missing leaves too few: most have too few words for that already.
+    possible = [each for each in rules.points if each[1].may_hold(words)]
+    if (spare := sum(points for points, _ in possible) - LEAST_POINTS) < 0:
+        return False
     present: list[tuple[int, _Rule]] = []
-    for points, rule in rules.points:
-        if rule.holds(lowered):
+    for points, rule in possible:
+        if rule.pattern.search(lowered) is not None:
             present.append((points, rule))
         elif (spare := spare - points) < 0:
             return False
     sentences = [each for each in _SENTENCE_END.split(lowered) if each.strip()]
-    found = [{at for at, (_, rule) in enumerate(present) if rule.holds(each)} for each in sentences]
+    found = [{at for at, (_, rule) in enumerate(present) if rule.pattern.search(each)} for each in sentences]
     pairs = zip(found, [*found[1:], set[int]()], strict=True)
     return any(sum(present[at][0] for at in one | other) >= LEAST_POINTS for one, other in pairs)

@@ -15,6 +15,7 @@ from typing import Any
 from rag_context.domain import documents
 from rag_context.domain.documents import DEFAULT_TENANT, DocumentInput, Json, MessageTime
 from rag_context.domain.search import Filter
+from rag_context.domain.word_search import WordSearch, folded
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ingest.secret_rules import ASSIGNED, RULES, TABLE_HEADING, TABLE_NAMES, SecretRule, looks_random
 
@@ -227,9 +228,8 @@ _SHOWN = {"%2d": "-", "%2e": ".", "%5f": "_"}
 def _redacted(content: str) -> Redacted:
     counts: Counter[str] = Counter()
     search = _Search(content)
-    for rule in RULES:
-        if search.present.isdisjoint(rule.anchors):
-            continue
+    for at in sorted({at for word in search.present for at in _RULES_OF.get(word, ())}):
+        rule = RULES[at]
         spans = list(_secrets(rule, content, search.offsets(rule.anchors)))
         if spans:
             counts[rule.kind] += len(spans)
@@ -242,15 +242,20 @@ def _redacted(content: str) -> Redacted:
     return Redacted(content, counts)
 
 
-_WORDS = frozenset((*TABLE_NAMES, *(word for rule in RULES for word in rule.anchors)))
+_RULES_OF: dict[str, list[int]] = {}
+"""The rules to try where a word is found, in the order in which all are tried."""
+for _at, _rule in enumerate(RULES):
+    for _word in _rule.anchors:
+        _RULES_OF.setdefault(_word, []).append(_at)
+_WORDS = WordSearch({*TABLE_NAMES, *_RULES_OF})
 
 
 class _Search:
     """Where words begin in a text, whatever their case; each word is searched once, though many rules need it."""
 
     def __init__(self, content: str) -> None:
-        self._folded = folded = _fold(content)
-        self.present = {word for word in _WORDS if word in folded}
+        self._folded = folded(content)
+        self.present = _WORDS.present(self._folded)
         """The words that are there: of most rules, none is in most texts."""
         self._known: dict[str, list[int]] = {}
 
@@ -266,11 +271,6 @@ class _Search:
                 found.append(offset)
                 offset = self._folded.find(word, offset + 1)
         return self._known[word]
-
-
-def _fold(content: str) -> str:
-    """Lower case at the same offsets; a capital I with a dot is the only letter whose lower case is longer."""
-    return content.replace("\u0130", "i").lower()
 
 
 def _secrets(rule: SecretRule, content: str, offsets: Sequence[int]) -> Iterator[tuple[int, int]]:

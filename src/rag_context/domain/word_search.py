@@ -1,0 +1,24 @@
+"""Which of many words stand in a text, by one pass over it: so that patterns run only where they can match."""
+
+from collections.abc import Iterable
+
+from ahocorasick_rs import AhoCorasick, Implementation
+
+
+class WordSearch:
+    """An Aho-Corasick automaton of words, which are found anywhere, also inside of others, in the case they have."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._automaton = AhoCorasick(words, implementation=Implementation.DFA)
+
+    def present(self, text: str) -> set[str]:
+        """The words that `text` holds. Other threads run meanwhile."""
+        try:
+            return set(self._automaton.find_matches_as_strings(text, overlapping=True))
+        except UnicodeEncodeError:  # half of a surrogate pair, which no word has
+            return self.present(text.encode(errors="replace").decode())
+
+
+def folded(text: str) -> str:
+    """Lower case at the same offsets; a capital I with a dot is the only letter whose lower case is longer."""
+    return text.replace("\u0130", "i").lower()
