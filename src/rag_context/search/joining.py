@@ -64,7 +64,8 @@ class _Piece:
 
     @cached_property
     def words(self) -> Counter[str]:
-        return Counter(_WORD.findall(_ADDRESS.sub("", self.passage.chunk.text)))
+        text = self.passage.chunk.text
+        return Counter(_WORD.findall(_ADDRESS.sub("", text) if "](" in text or "://" in text else text))
 
     @cached_property
     def values(self) -> frozenset[str]:
