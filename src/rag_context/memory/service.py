@@ -503,6 +503,7 @@ class Service:
 
     async def prometheus(self) -> bytes:
         """The metrics in Prometheus' text format; the last known number of vectors if the store cannot be read."""
+        await asyncio.sleep(0)  # what is recorded behind an answer comes first
         await self._count()
         return self._meters.text()
 

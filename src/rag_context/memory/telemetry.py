@@ -1,7 +1,7 @@
 """Counts and records of searches, submitted documents and errors.
 
-Metrics are counted at once. Records, from which statistics are made, go to a bounded queue, which one task writes out,
-off the request path.
+Metrics are counted at once, those of a search behind its answer. Records, from which statistics are made, go to a
+bounded queue, which one task writes out, off the request path.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from rag_context.api.search import SearchRequest, SearchResponse
@@ -246,14 +247,17 @@ class Recorder:
         self._errors = meters.counter("rag_errors_total")
 
     def search(self, request: SearchRequest, answer: Answer, request_id: str, latency_ms: float) -> None:
-        record = self._without_secrets(
-            search_record(request, answer, request_id=request_id, latency_ms=latency_ms, timestamp=self._now())
-        )
+        """Record it once the event loop is free: most answers are sent by then."""
+        named = {"request_id": request_id, "latency_ms": latency_ms, "timestamp": self._now()}
+        asyncio.get_running_loop().call_soon(partial(self._search, request, answer, **named))
+
+    def _search(self, request: SearchRequest, answer: Answer, **named: Any) -> None:
+        record = self._without_secrets(search_record(request, answer, **named))
         self._count(record, answer.legs)
         if request.agent in (VALIDATING_AGENT, LOAD_AGENT):
             return
         self._telemetry.record_search(record, {result.passage.document_id for result in answer.results})
-        self._failures(answer.legs, answer.error, request_id)
+        self._failures(answer.legs, answer.error, record.request_id)
 
     def document_search(self, record: SearchRecord, label: Label, retrieved: Collection[str]) -> None:
         record = self._without_secrets(record)
