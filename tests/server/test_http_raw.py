@@ -2,6 +2,7 @@
 
 import json
 import socket
+import struct
 import time
 
 import httpx2
@@ -232,6 +233,29 @@ def test_pipelined_requests_are_answered_in_order(open_server: Running) -> None:
     assert [data.index(b"x-request-id: r%d" % n) for n in range(3)] == sorted(
         data.index(b"x-request-id: r%d" % n) for n in range(3)
     )
+
+
+DATA_SEGMENTS_IN = 152
+"""Where the kernel's `struct tcp_info` counts the segments with data that came in."""
+
+
+def test_an_answer_comes_in_one_piece(open_server: Running) -> None:
+    """Its client wakes up once, not for the head and again for the body."""
+    body = b'{"query":"q"}'
+    request = post(SEARCH, f"Content-Length: {len(body)}", "Content-Type: application/json", body=body)
+    with open_server.connect() as connection:
+        for _ in range(20):
+            connection.sendall(request)
+            assert read_reply(connection).status == 200
+        state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, DATA_SEGMENTS_IN + 4)
+    assert struct.unpack_from("I", state, DATA_SEGMENTS_IN) == (20,)
+
+
+def test_an_answer_without_its_body_ends_with_its_head(open_server: Running) -> None:
+    with open_server.connect() as connection:
+        for _ in range(2):
+            connection.sendall(b"HEAD /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert connection.recv(65_536).endswith(b"\r\n\r\n")
 
 
 def test_a_client_that_hangs_up_harms_no_other_client(open_server: Running) -> None:

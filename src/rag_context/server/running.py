@@ -204,6 +204,35 @@ _TOO_LARGE = "Request head too large"
 _HEADER_SIGNS = len(": \r\n")
 
 
+class _InOnePiece(asyncio.Transport):
+    """The transport of one answer: its head goes out with its body, for which ASGI has a server wait.
+
+    uvicorn writes them one after the other, and the client wakes up twice. The head of a stream, whose length is not
+    known, is written at once: nothing may follow for long.
+    """
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        super().__init__()
+        self._cycle, self._transport = cycle, cycle.transport
+        self._has_begun = False
+        self._head: bytes | bytearray | memoryview = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._has_begun and self._cycle.response_started:
+            self._has_begun = True
+            if self._cycle.expected_content_length and self._cycle.scope["method"] != "HEAD":
+                self._head = data
+                return
+        self._transport.write(b"".join((self._head, data)) if self._head else data)
+        self._head = b""
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        self._transport.close()
+
+
 class GuardedProtocol(HttpToolsProtocol):
     """One connection, with limits on the head of a request, on slow senders and on connections.
 
@@ -298,6 +327,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._answering = [cycle for cycle in self._answering if not cycle.response_complete]
         if self.cycle is not None:
+            self.cycle.transport = _InOnePiece(self.cycle)
             self._answering.append(self.cycle)
 
     def send_400_response(self, msg: str) -> None:
