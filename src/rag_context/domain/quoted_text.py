@@ -8,11 +8,12 @@ attacks in `tests/text/attacks.toml` and on 6 000 passages of documentation, rou
 """
 
 import re
-import tomllib
-from functools import cache, lru_cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from itertools import chain
+from typing import Any
 
+from rag_context.domain.patterns import Patterns
 from rag_context.domain.word_search import WordSearch
 
 TAG = "rag-context"
@@ -33,12 +34,18 @@ def without_tags(text: str) -> str:
     return _MARK.sub("‹", text)
 
 
-class _Rule(NamedTuple):
+@dataclass(frozen=True)
+class _Rule:
     """A pattern over small letters; what it matches has one of the words, and one of `also` where it has any."""
 
     words: frozenset[str]
     also: frozenset[str]
-    pattern: re.Pattern[str]
+    expression: str
+    points: int
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        return _PATTERNS.compiled(self.expression, re.MULTILINE)
 
     def may_hold(self, present: set[str]) -> bool:
         return not self.words.isdisjoint(present) and not (self.also and self.also.isdisjoint(present))
@@ -47,62 +54,46 @@ class _Rule(NamedTuple):
         return self.may_hold(present) and self.pattern.search(lowered) is not None
 
 
-class _Rules(NamedTuple):
-    words: WordSearch
-    alone: tuple[_Rule, ...]
-    addressed: tuple[_Rule, ...]
-    claimed: tuple[_Rule, ...]
-    demand: re.Pattern[str]
-    points: tuple[tuple[int, _Rule], ...]
+_PATTERNS = Patterns(__file__)
 
 
 @cache
-def _rules() -> _Rules:
-    data = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+def _rules(kind: str) -> tuple[_Rule, ...]:
+    def rule(of: dict[str, Any]) -> _Rule:
+        words, also = (frozenset(filter(None, of.get(name, "").split("|"))) for name in ("words", "also"))
+        return _Rule(words, also, "|".join(of["patterns"]), of.get("points", 0))
 
-    def compiled(pattern: str) -> re.Pattern[str]:
-        for name, part in data["names"].items():
-            pattern = pattern.replace("{" + name + "}", part)
-        return re.compile(pattern, re.MULTILINE)
+    return tuple(map(rule, _PATTERNS.data[kind]))
 
-    def words_of(listed: str) -> frozenset[str]:
-        return frozenset(filter(None, listed.split("|")))
 
-    def rules(found: list[dict[str, Any]]) -> tuple[_Rule, ...]:
-        return tuple(
-            _Rule(words_of(each["words"]), words_of(each.get("also", "")), compiled("|".join(each["patterns"])))
-            for each in found
-        )
-
-    kinds = alone, addressed, claimed, counted = [
-        rules(data[name]) for name in ("alone", "addressed", "claimed", "points")
-    ]
-    points = tuple(zip((each["points"] for each in data["points"]), counted, strict=True))
-    words = WordSearch(frozenset().union(*(rule.words | rule.also for kind in kinds for rule in kind)))
-    return _Rules(words, alone, addressed, claimed, compiled(data["demand"]["pattern"]), points)
+@cache
+def _words() -> WordSearch:
+    """All words of all rules."""
+    rules = chain.from_iterable(map(_rules, ("alone", "addressed", "claimed", "points")))
+    return WordSearch(frozenset[str]().union(*(rule.words | rule.also for rule in rules)))
 
 
 @lru_cache(2048)
 def reads_like_instruction(text: str) -> bool:
     """Whether a text sets aside a model's instructions, or addresses a model, or speaks for its user, with a demand."""
-    lowered, rules = text.lower(), _rules()
-    words = rules.words.present(lowered)
-    if any(rule.holds(lowered, words) for rule in rules.alone):
+    lowered = text.lower()
+    words = _words().present(lowered)
+    if any(rule.holds(lowered, words) for rule in _rules("alone")):
         return True
-    beside = [any(rule.holds(lowered, words) for rule in several) for several in (rules.addressed, rules.claimed)]
-    if all(beside) or (any(beside) and rules.demand.search(lowered) is not None):
+    beside = [any(rule.holds(lowered, words) for rule in _rules(kind)) for kind in ("addressed", "claimed")]
+    if all(beside) or (any(beside) and _PATTERNS.demand.search(lowered) is not None):
         return True
     # In the whole text first, until what is missing leaves too few: most have too few words for that already.
-    possible = [each for each in rules.points if each[1].may_hold(words)]
-    if (spare := sum(points for points, _ in possible) - LEAST_POINTS) < 0:
+    possible = [rule for rule in _rules("points") if rule.may_hold(words)]
+    if (spare := sum(rule.points for rule in possible) - LEAST_POINTS) < 0:
         return False
-    present: list[tuple[int, _Rule]] = []
-    for points, rule in possible:
+    present: list[_Rule] = []
+    for rule in possible:
         if rule.pattern.search(lowered) is not None:
-            present.append((points, rule))
-        elif (spare := spare - points) < 0:
+            present.append(rule)
+        elif (spare := spare - rule.points) < 0:
             return False
     sentences = [each for each in _SENTENCE_END.split(lowered) if each.strip()]
-    found = [{at for at, (_, rule) in enumerate(present) if rule.pattern.search(each)} for each in sentences]
+    found = [{at for at, rule in enumerate(present) if rule.pattern.search(each)} for each in sentences]
     pairs = zip(found, [*found[1:], set[int]()], strict=True)
-    return any(sum(present[at][0] for at in one | other) >= LEAST_POINTS for one, other in pairs)
+    return any(sum(present[at].points for at in one | other) >= LEAST_POINTS for one, other in pairs)

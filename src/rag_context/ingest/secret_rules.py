@@ -13,6 +13,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 MIN_BITS_OF_KEY = 3.5
@@ -176,16 +177,21 @@ def _bits_per_char(value: str) -> float:
     return -sum(count / length * math.log2(count / length) for count in Counter(value).values())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SecretRule:
     """The group `secret` of `pattern`, which begins with one of `anchors`; those are in lower case."""
 
     kind: str
     anchors: tuple[str, ...]
-    pattern: re.Pattern[str]
+    expression: str
     is_secret: Callable[[str], bool]
     before: int = 0
     """How many characters of the secret stand before the anchor."""
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Compiled when a text has an anchor: most rules are never needed."""
+        return re.compile(self.expression)
 
 
 ASSIGNED = "assigned-secret"
@@ -230,7 +236,7 @@ def _token(
     kind: str, anchors: str, shape: str, is_secret: Callable[[str], bool] = is_no_filler, start: str = _WORD_START
 ) -> SecretRule:
     """A token of known shape, wherever a word may begin; anchors apart by spaces."""
-    return SecretRule(kind, tuple(anchors.split()), re.compile(f"{start}(?P<secret>{shape})"), is_secret)
+    return SecretRule(kind, tuple(anchors.split()), f"{start}(?P<secret>{shape})", is_secret)
 
 
 def _marked(kind: str, anchors: str, shape: str, is_secret: Callable[[str], bool] = is_no_filler) -> SecretRule:
@@ -240,7 +246,7 @@ def _marked(kind: str, anchors: str, shape: str, is_secret: Callable[[str], bool
 
 def _value(kind: str, anchors: str, pattern: str, is_secret: Callable[[str], bool]) -> SecretRule:
     """A value in a place that makes it a secret: the group `secret` of the pattern."""
-    return SecretRule(kind, tuple(anchors.split()), re.compile(pattern, re.IGNORECASE), is_secret)
+    return SecretRule(kind, tuple(anchors.split()), f"(?i){pattern}", is_secret)
 
 
 def _assigned(pattern: str, is_secret: Callable[[str], bool], anchors: str = _NAME_ANCHORS) -> SecretRule:
@@ -288,9 +294,9 @@ RULES = (
         r"\$(?:[156]|apr1)\$(?:rounds=\d{1,9}\$)?[./A-Za-z0-9]{1,16}\$[./A-Za-z0-9]{22,86}", start=""),
     _token("password-hash", "$y$ $gy$", r"\$g?y\$[./A-Za-z0-9]{1,8}\$[./A-Za-z0-9]{1,86}\$[./A-Za-z0-9]{43}", start=""),
     SecretRule("mailchimp-token", ("-us",),
-        re.compile(r"(?<![\w-])(?P<secret>[0-9a-f]{32}-us\d{1,2})(?![\w-])"), is_no_filler, 32),
+        r"(?<![\w-])(?P<secret>[0-9a-f]{32}-us\d{1,2})(?![\w-])", is_no_filler, 32),
     SecretRule("azure-devops-token", ("azdo",),
-        re.compile(r"(?<!\w)(?P<secret>[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4})(?!\w)"), is_mixed, 76),
+        r"(?<!\w)(?P<secret>[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4})(?!\w)", is_mixed, 76),
     _value("azure-secret", "q~", r"(?<=[\w~.]{3}\d)(?P<secret>Q~[\w.~-]{31,34})(?![\w.~-])", is_mixed),
     _value("azure-signature", "sig=", r"(?<=[?&;])sig=(?P<secret>(?:[\w+/-]|%[0-9a-f]{2}){40,64}=?)", is_no_filler),
     _value("telegram-token", ":aa", r"(?<=\d{8}):(?P<secret>AA[\w-]{33})(?![\w-])", is_no_filler),
@@ -381,9 +387,8 @@ RULES = (
     _assigned(rf"{_NAME}\\?[\"']?\]?[ \t]{{0,8}}(?::[ \t]?[&\w]{{1,20}}[ \t]{{0,4}}=|:=|=>|[:=]|value=)[ \t]{{0,8}}"
         r"[@bru]{0,2}\\?(?P<quote>[\"'`])(?P<secret>[^\"'`\s\\]{8,256})\\?(?P=quote)", looks_assigned),
     SecretRule(ASSIGNED, tuple(_NAME_ANCHORS.split()),
-        re.compile(
-        r"(?:PASSWORD|PASSWD|PASSPHRASE|PWD|PASS|SECRET|TOKEN|KEY(?:_BASE)?|CREDENTIALS?)=(?P<secret>(?:[^\s\"'`;&]|&(?!&)){8,256})"
-        ), looks_assigned),
+        r"(?:PASSWORD|PASSWD|PASSPHRASE|PWD|PASS|SECRET|TOKEN|KEY(?:_BASE)?|CREDENTIALS?)=(?P<secret>(?:[^\s\"'`;&]|&(?!&)){8,256})",
+        looks_assigned),
     _assigned(rf"{_NAME}(?:[ \t]{{0,4}}[:=]|[ \t]is:?)[ \t]{{0,4}}"
         r"(?P<secret>[^\s\"'`<>(){}\[\],;]{8,256})(?=[\s\"'`,;]|$)", looks_bare),
     _assigned(r"(?:pass(?:words?|wort|wd|phrase)|(?:(?<![a-z])|(?<=require))pass|pwd|(?<![a-z])pw)[\"'`*]{0,3}"
