@@ -18,7 +18,9 @@ class Patterns:
         self._path = Path(module).with_suffix(".toml")
 
     def __getattr__(self, name: str) -> re.Pattern[str]:
-        pattern = self.__dict__[name] = self.compiled(self.data["patterns"][name])
+        if name not in (patterns := self.data["patterns"]):
+            raise AttributeError(f"{self._path.name} has no pattern {name}")
+        pattern = self.__dict__[name] = self.compiled(patterns[name])
         return pattern
 
     @cached_property
