@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TypeAlias
 
-from rag_context.domain.patterns import Patterns
-from rag_context.domain.word_search import folded
+from rag_context.domain.patterns import Patterns, folded
 
 Range: TypeAlias = tuple[int, int]
 

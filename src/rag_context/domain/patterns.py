@@ -1,4 +1,4 @@
-"""Regular expressions from a TOML file beside the module that uses them; each is compiled when it is first used."""
+"""Regular expressions from a TOML file beside the module that uses them, each compiled when it is first used."""
 
 import re
 import tomllib
@@ -33,3 +33,8 @@ class Patterns:
         for name, part in reversed(self.data["names"].items()):
             pattern = pattern.replace(f"{{{name}}}", "".join(part))
         return re.compile(pattern, flags)
+
+
+def folded(text: str) -> str:
+    """Lower case at the same offsets; a capital I with a dot is the only letter whose lower case is longer."""
+    return text.replace("\u0130", "i").lower()

@@ -17,8 +17,3 @@ class WordSearch:
             return set(self._automaton.find_matches_as_strings(text, overlapping=True))
         except UnicodeEncodeError:  # half of a surrogate pair, which no word has
             return self.present(text.encode(errors="replace").decode())
-
-
-def folded(text: str) -> str:
-    """Lower case at the same offsets; a capital I with a dot is the only letter whose lower case is longer."""
-    return text.replace("\u0130", "i").lower()

@@ -14,8 +14,9 @@ from typing import Any
 
 from rag_context.domain import documents
 from rag_context.domain.documents import DEFAULT_TENANT, DocumentInput, Json, MessageTime
+from rag_context.domain.patterns import folded
 from rag_context.domain.search import Filter
-from rag_context.domain.word_search import WordSearch, folded
+from rag_context.domain.word_search import WordSearch
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ingest.secret_rules import ASSIGNED, RULES, TABLE_HEADING, TABLE_NAMES, SecretRule, looks_random
 
