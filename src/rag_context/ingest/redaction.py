@@ -243,11 +243,10 @@ def _redacted(content: str) -> Redacted:
     return Redacted(content, counts)
 
 
-_RULES_OF: dict[str, list[int]] = {}
+_RULES_OF = {
+    word: [at for at, other in enumerate(RULES) if word in other.anchors] for rule in RULES for word in rule.anchors
+}
 """The rules to try where a word is found, in the order in which all are tried."""
-for _at, _rule in enumerate(RULES):
-    for _word in _rule.anchors:
-        _RULES_OF.setdefault(_word, []).append(_at)
 _WORDS = WordSearch({*TABLE_NAMES, *_RULES_OF})
 
 
