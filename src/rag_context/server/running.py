@@ -123,9 +123,10 @@ the index leaves in them stays resident."""
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on the fastest event loop at hand."""
-    with suppress(AttributeError, OSError):  # another C library
+    with suppress(AttributeError, OSError, TypeError):  # another C library; TypeError: Windows names each
+        mallopt = ctypes.CDLL(None).mallopt
         for parameter, value in _HEAP_LIMITS.items():
-            ctypes.CDLL(None).mallopt(parameter, value)
+            mallopt(parameter, value)
     factory = uvicorn.Config("", loop="auto", log_config=None, workers=1).get_loop_factory()
     with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(main)
