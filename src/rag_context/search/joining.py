@@ -17,6 +17,7 @@ from rag_context.search import rules
 from rag_context.search.query import Result
 
 _WORD = re.compile(r"\w+")
+_NAMED = re.compile(r"\b[^\W_a-z]\w*")
 _ADDRESS = re.compile(r"(?<=\])\([^()\s]*\)|\bhttps?://\S+")
 
 
@@ -61,26 +62,35 @@ class _Piece:
     def __init__(self, result: Result) -> None:
         self.result = result
         self.passage = result.passage
+        self.length = len(result.passage.chunk.text)
+
+    @cached_property
+    def text(self) -> str:
+        """Without addresses."""
+        text = self.passage.chunk.text
+        return _ADDRESS.sub("", text) if "](" in text or "://" in text else text
 
     @cached_property
     def words(self) -> Counter[str]:
-        text = self.passage.chunk.text
-        return Counter(_WORD.findall(_ADDRESS.sub("", text) if "](" in text or "://" in text else text))
+        return Counter(_WORD.findall(self.text))
 
     @cached_property
     def values(self) -> frozenset[str]:
         """Its names and numbers."""
-        return frozenset(word for word in self.words if word[0].isupper() or not word.isalpha())
+        return frozenset(filter(_is_value, self.words))
 
     def repeats(self, earlier: "_Piece") -> bool:
         """Whether it says nothing that an earlier one does not."""
-        passage, other = self.passage, earlier.passage
-        if passage.content_type in (CHAT, DECISION) or passage.document_id == other.document_id:
+        passage = self.passage
+        if passage.content_type in (CHAT, DECISION) or passage.document_id == earlier.passage.document_id:
             return False
-        shorter, longer = sorted((len(passage.chunk.text), len(other.chunk.text)))
-        if shorter < max(rules.REPEATED_CHARS, rules.REPEATED_LENGTHS * longer):
+        shorter, longer = sorted((self.length, earlier.length))
+        if shorter < rules.REPEATED_CHARS or shorter < rules.REPEATED_LENGTHS * longer:
             return False
-        # A name or a number that the other does not have is another statement.
+        # A name or a number that the other does not have is another statement. Of most the first is nowhere in it.
+        text = earlier.text
+        if any(match[0] not in text and _is_value(match[0]) for match in _NAMED.finditer(self.text)):
+            return False
         if not self.values <= earlier.words.keys():
             return False
         # Sets first: most passages differ in so many words that none need be counted.
@@ -92,6 +102,11 @@ class _Piece:
             return False
         least = 1.0 if passage.content_type == CODE else rules.REPEATED_SHARE
         return (self.words & earlier.words).total() >= least * (self.words | earlier.words).total()
+
+
+def _is_value(word: str) -> bool:
+    """Whether it is a name or a number."""
+    return word[0].isupper() or not word.isalpha()
 
 
 def _adjoin(one: Passage, other: Passage) -> bool:
