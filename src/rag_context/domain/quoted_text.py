@@ -8,9 +8,9 @@ attacks in `tests/text/attacks.toml` and on 6 000 passages of documentation, rou
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from itertools import chain
 from typing import Any
 
 from rag_context.domain.patterns import Patterns
@@ -38,6 +38,7 @@ def without_tags(text: str) -> str:
 class _Rule:
     """A pattern over small letters; what it matches has one of the words, and one of `also` where it has any."""
 
+    kind: str
     words: frozenset[str]
     also: frozenset[str]
     expression: str
@@ -47,48 +48,69 @@ class _Rule:
     def pattern(self) -> re.Pattern[str]:
         return _PATTERNS.compiled(self.expression, re.MULTILINE)
 
-    def may_hold(self, present: set[str]) -> bool:
-        return not self.words.isdisjoint(present) and not (self.also and self.also.isdisjoint(present))
-
-    def holds(self, lowered: str, present: set[str]) -> bool:
-        return self.may_hold(present) and self.pattern.search(lowered) is not None
-
 
 _PATTERNS = Patterns(__file__)
 
+_KINDS = ("alone", "addressed", "claimed", "points")
+
+
+@dataclass(frozen=True)
+class _Rules:
+    rules: Sequence[_Rule]
+
+    @cached_property
+    def words(self) -> WordSearch:
+        """All words of all rules."""
+        return WordSearch(frozenset[str]().union(*(rule.words | rule.also for rule in self.rules)))
+
+    @cached_property
+    def of_word(self) -> Mapping[str, Sequence[int]]:
+        """The rules to try where a word is found."""
+        of_word: dict[str, list[int]] = {}
+        for at, rule in enumerate(self.rules):
+            for word in rule.words:
+                of_word.setdefault(word, []).append(at)
+        return of_word
+
+    def possible(self, lowered: str) -> Mapping[str, list[_Rule]]:
+        """The rules of each kind that a text has the words for, in their order; most texts have those of few."""
+        present = self.words.present(lowered)
+        possible: dict[str, list[_Rule]] = {kind: [] for kind in _KINDS}
+        for at in sorted({at for word in present for at in self.of_word.get(word, ())}):
+            rule = self.rules[at]
+            if not (rule.also and rule.also.isdisjoint(present)):
+                possible[rule.kind].append(rule)
+        return possible
+
 
 @cache
-def _rules(kind: str) -> tuple[_Rule, ...]:
-    def rule(of: dict[str, Any]) -> _Rule:
+def _rules() -> _Rules:
+    def rule(kind: str, of: dict[str, Any]) -> _Rule:
         words, also = (frozenset(filter(None, of.get(name, "").split("|"))) for name in ("words", "also"))
-        return _Rule(words, also, "|".join(of["patterns"]), of.get("points", 0))
+        return _Rule(kind, words, also, "|".join(of["patterns"]), of.get("points", 0))
 
-    return tuple(map(rule, _PATTERNS.data[kind]))
-
-
-@cache
-def _words() -> WordSearch:
-    """All words of all rules."""
-    rules = chain.from_iterable(map(_rules, ("alone", "addressed", "claimed", "points")))
-    return WordSearch(frozenset[str]().union(*(rule.words | rule.also for rule in rules)))
+    return _Rules([rule(kind, of) for kind in _KINDS for of in _PATTERNS.data[kind]])
 
 
 @lru_cache(2048)
 def reads_like_instruction(text: str) -> bool:
     """Whether a text sets aside a model's instructions, or addresses a model, or speaks for its user, with a demand."""
     lowered = text.lower()
-    words = _words().present(lowered)
-    if any(rule.holds(lowered, words) for rule in _rules("alone")):
+    possible = _rules().possible(lowered)
+
+    def holds(kind: str) -> bool:
+        return any(rule.pattern.search(lowered) for rule in possible[kind])
+
+    if holds("alone"):
         return True
-    beside = [any(rule.holds(lowered, words) for rule in _rules(kind)) for kind in ("addressed", "claimed")]
+    beside = [holds("addressed"), holds("claimed")]
     if all(beside) or (any(beside) and _PATTERNS.demand.search(lowered) is not None):
         return True
     # In the whole text first, until what is missing leaves too few: most have too few words for that already.
-    possible = [rule for rule in _rules("points") if rule.may_hold(words)]
-    if (spare := sum(rule.points for rule in possible) - LEAST_POINTS) < 0:
+    if (spare := sum(rule.points for rule in possible["points"]) - LEAST_POINTS) < 0:
         return False
     present: list[_Rule] = []
-    for rule in possible:
+    for rule in possible["points"]:
         if rule.pattern.search(lowered) is not None:
             present.append(rule)
         elif (spare := spare - rule.points) < 0:
