@@ -31,15 +31,15 @@ def checked(vectors: Matrix, dimension: int) -> Matrix:
     # In float64, where the square of no float32 overflows or vanishes.
     exact = vectors.astype(np.float64)
     norms = np.sqrt((exact * exact).sum(axis=1))
+    low, high = NORMS
+    if ((norms >= low) & (norms <= high)).all():
+        return vectors
     if not np.isfinite(norms).all():
         row = int(np.flatnonzero(~np.isfinite(norms))[0])
         raise BackendDataError(COMPONENT, f"vector {row} of {len(vectors)} holds values that are not finite")
     if not norms.all():
         row = int(np.flatnonzero(norms == 0)[0])
         raise BackendDataError(COMPONENT, f"vector {row} of {len(vectors)} is zero")
-    low, high = NORMS
-    if ((norms >= low) & (norms <= high)).all():
-        return vectors
     normalised: Matrix = (vectors / norms[:, None]).astype(np.float32)
     return normalised
 

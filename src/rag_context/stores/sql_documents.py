@@ -144,7 +144,7 @@ async def read_passages(tables: DocumentTables, chunk_ids: Sequence[str]) -> dic
     if not chunk_ids:
         return {}
     try:
-        return passages_of(await tables.fetch(_PASSAGES, list(chunk_ids)), tables.component)
+        return passages_of(await tables.fetch(_PASSAGES, list(chunk_ids)))
     except UnicodeError:
         if len(chunk_ids) > 1:  # those that can be read are found one by one
             return {id_: found for each in chunk_ids for id_, found in (await read_passages(tables, [each])).items()}
@@ -306,12 +306,15 @@ def document_row(document: Document, tenant: int, status: str) -> dict[str, Any]
     }
 
 
+_DAMAGE = (TypeError, ValueError, OverflowError)
+
+
 @contextmanager
 def _readable(document_id: str, component: str) -> Iterator[None]:
     """Read a document's rows inside the block. Raises: BackendDataError (the rows have invalid values)."""
     try:
         yield
-    except (TypeError, ValueError, OverflowError):
+    except _DAMAGE:
         message = f"The stored document {document_id!r} is damaged; run `rag-context check`."
         raise BackendDataError(component, message) from None  # the cause may contain stored data
 
@@ -335,14 +338,13 @@ def document_from(row: Row, component: str) -> Document:
         )
 
 
-def passages_of(rows: Iterable[Row], component: str) -> dict[str, Passage]:
+def passages_of(rows: Iterable[Row]) -> dict[str, Passage]:
     """The passages of rows with the columns `CHUNK` and `DESCRIBED`, by chunk id; damaged ones are left out."""
     found: dict[str, Passage] = {}
     for row in rows:
         try:
-            with _readable(row[1], component):
-                found[row[0]] = Passage(chunk_from(row), row[1], **_described(row[CHUNK_WIDTH:]))
-        except BackendDataError:
+            found[row[0]] = Passage(chunk_from(row), row[1], **_described(row[CHUNK_WIDTH:]))
+        except _DAMAGE:
             _log_damaged(row[0])
     return found
 

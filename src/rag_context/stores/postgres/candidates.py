@@ -16,7 +16,7 @@ from rag_context.domain.search import Filter, KeywordHit, Neighbours, Passage, R
 from rag_context.domain.vectors import Vector
 from rag_context.ports.reading import CandidateRequest, Snapshot
 from rag_context.stores.postgres.connection import PostgresDatabase, Row
-from rag_context.stores.postgres.driver import COMPONENT, Plan
+from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.keywords import PostgresTexts, TermQuery
 from rag_context.stores.postgres.rows import CHUNK_TIME, beside, condition, read_row, reference_from, stored
 from rag_context.stores.postgres.state import PostgresSnapshot as IndexSnapshot
@@ -316,7 +316,7 @@ class _Fetched:
     def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
         self._require(chunk_ids, self._shown)
         shown = (self._shown[id_] for id_ in chunk_ids if id_ in self._shown)
-        return passages_of((read_row(row[_BEFORE_PASSAGE:]) for row in shown), COMPONENT)
+        return passages_of(read_row(row[_BEFORE_PASSAGE:]) for row in shown)
 
     def conversations(self, query: str, threads: Sequence[str], tenant: Tenant) -> Mapping[str, float]:
         if not set(threads) <= self.conversation_scores.keys():
