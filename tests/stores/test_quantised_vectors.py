@@ -243,3 +243,34 @@ def test_a_damaged_vector_hides_no_other(damage: float) -> None:
         for query in rows[sound]:
             best = sound[np.argmax(np.vecdot(rows[sound], query))]
             assert best in vectors.nearest(query, 3, None, nothing)[1]
+
+
+@pytest.mark.parametrize("kind", ["different", "mostly zero", "of two values", "ascending", "some damaged"])
+@given(size=st.integers(0, 700), limit=st.integers(0, 30), seed=st.integers(0, 1 << 30))
+@settings(max_examples=40)
+def test_the_best_scores_are_those_of_all_sorted_and_all_that_equal_the_last(
+    kind: str, size: int, limit: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.random(size)
+    if kind == "mostly zero":
+        scores[rng.random(size) < 0.95] = 0.0
+    elif kind == "of two values":
+        scores = np.round(scores)
+    elif kind == "ascending":
+        scores.sort()
+    sound = np.ones(size, dtype=bool)
+    if kind == "some damaged":
+        sound = rng.random(size) < 0.99
+        scores[~sound] = np.nan
+
+    found = module.best(scores, limit)
+
+    ordered = np.sort(scores[sound])[::-1]
+    if sound.all() or limit < 1:
+        expected = np.flatnonzero(scores >= ordered[limit - 1]) if 0 < limit <= size else np.arange(size * (limit > 0))
+        assert found.tolist() == expected.tolist()
+    else:  # those that are damaged hide no more than as many others
+        kept = set(found.tolist())
+        least = ordered[: max(limit - int((~sound).sum()), 0)]
+        assert all(row in kept for row in np.flatnonzero(sound & (scores >= least.min(initial=np.inf))).tolist())

@@ -159,8 +159,8 @@ class MemoryIndex:
         if mask is not None and len(of_tenant) < len(mask):
             mask = mask[of_tenant.rows]
         found = scores.bm25 if mask is None else np.where(mask, scores.bm25, 0.0)
-        places = best(found, limit)  # and all that equal the last of them, of which the ids decide
-        places = places[found[places] > 0.0]
+        places = np.flatnonzero(found)
+        places = places[best(found[places], limit)]  # and all that equal the last of them, of which the ids decide
         rows = of_tenant.rows[places].astype(np.intp)
         share_of = dict(zip(rows.tolist(), scores.shares[places].tolist(), strict=True))
         return [
