@@ -1,7 +1,9 @@
 """Deadlines, retries, and dependencies behind their breakers."""
 
 import asyncio
+import gc
 import time
+import weakref
 
 import pytest
 
@@ -52,6 +54,23 @@ async def test_a_deadline_cuts_off_and_names_the_part() -> None:
     with pytest.raises(BackendTimeoutError) as late:
         await soon(0.01).bound("vectors", asyncio.sleep(10))
     assert late.value.component == "vectors"
+
+
+async def test_what_a_deadline_bounds_is_kept_alive_by_nothing_afterwards() -> None:
+    class Passages:
+        pass
+
+    async def search() -> Passages:
+        await asyncio.sleep(0)
+        return Passages()
+
+    gc.disable()  # a cycle of references would wait for the garbage collector
+    try:
+        found = weakref.ref(await asyncio.create_task(soon().bound("vectors", search())))
+        await asyncio.sleep(0)
+        assert found() is None
+    finally:
+        gc.enable()
 
 
 async def test_a_deadline_that_passed_has_nothing_left() -> None:

@@ -1,5 +1,6 @@
 """The process: binding, stopping, and the lines it writes."""
 
+import gc
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from rag_context.errors import ConfigurationError
 from rag_context.server.options import HashedKey, ServerOptions, hash_key
@@ -152,3 +154,18 @@ def test_ipv6_loopback_is_served() -> None:
 
 def test_the_reply_does_not_name_the_server_software(client: httpx2.Client) -> None:
     assert "server" not in client.get("/live").headers
+
+
+def test_an_answered_request_is_kept_alive_by_nothing(client: httpx2.Client) -> None:
+    def alive() -> int:
+        return sum(isinstance(each, RequestResponseCycle) for each in gc.get_objects())
+
+    gc.collect()
+    before = alive()
+    gc.disable()  # a cycle of references would wait for the garbage collector
+    try:
+        for _ in range(20):
+            assert client.get("/live").status_code == 200
+        assert alive() <= before + 2  # the last one of a connection, and one that ends just now
+    finally:
+        gc.enable()

@@ -125,30 +125,34 @@ class Deadline:
 
     async def bound(self, component: str, work: Awaitable[T]) -> T:
         """Await `work` until the deadline. Raises: BackendTimeoutError naming `component`."""
-        loop = asyncio.get_running_loop()
         lost_s = self._stalls.lost_s
         left_s = max(self.at + lost_s - self._lost_before_s - self.clock(), 0.0)
-        timer: asyncio.TimerHandle
-
-        def due() -> None:
-            nonlocal lost_s, timer
-            # The timer went on while the process did not: what was lost since it was set is waited for again.
-            more_s, lost_s = self._stalls.lost_s - lost_s, self._stalls.lost_s
-            if more_s > _SLACK_S:
-                timer = loop.call_later(more_s, due)
-            else:
-                limit.reschedule(loop.time())
-
-        # `due` uses `limit`, which is bound before anything awaits, and so before the timer can run.
-        timer = loop.call_later(left_s, due)
+        timers: list[asyncio.TimerHandle] = []
         try:
             with self._stalls.watched():
                 async with asyncio.timeout(None) as limit:
+                    self._end_later(left_s, limit, lost_s, timers)
                     return await work
         except TimeoutError as error:
             raise BackendTimeoutError(component, f"the {component} did not answer in time") from error
         finally:
-            timer.cancel()
+            # Also what keeps the results of `work` alive: a timer that is due later refers to its task.
+            for timer in timers:
+                timer.cancel()
+
+    def _end_later(
+        self, left_s: float, limit: asyncio.Timeout, lost_s: float, timers: list[asyncio.TimerHandle]
+    ) -> None:
+        """End `limit` in so many seconds, and later by what is lost until then beyond `lost_s`."""
+        timers[:] = [asyncio.get_running_loop().call_later(left_s, self._end, limit, lost_s, timers)]
+
+    def _end(self, limit: asyncio.Timeout, lost_s: float, timers: list[asyncio.TimerHandle]) -> None:
+        # The timer went on while the process did not: what was lost since it was set is waited for again.
+        now_lost_s = self._stalls.lost_s
+        if now_lost_s - lost_s > _SLACK_S:
+            self._end_later(now_lost_s - lost_s, limit, now_lost_s, timers)
+        else:
+            limit.reschedule(asyncio.get_running_loop().time())
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:

@@ -225,15 +225,15 @@ class _InOnePiece(asyncio.Transport):
     def __init__(self, cycle: RequestResponseCycle) -> None:
         super().__init__()
         self._cycle, self._transport = cycle, cycle.transport
-        self._has_begun = False
         self._head: bytes | bytearray | memoryview = b""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._has_begun and self._cycle.response_started:
-            self._has_begun = True
-            if self._cycle.expected_content_length and self._cycle.scope["method"] != "HEAD":
+        cycle = self._cycle
+        if cycle.response_started:
+            if not self._head and cycle.expected_content_length and cycle.scope["method"] != "HEAD":
                 self._head = data
                 return
+            cycle.transport = self._transport  # which ends a cycle of references, too
         self._transport.write(b"".join((self._head, data)) if self._head else data)
         self._head = b""
 
