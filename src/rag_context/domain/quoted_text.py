@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
+from itertools import chain
 from typing import Any
 
 from rag_context.domain.patterns import Patterns
@@ -54,49 +55,35 @@ _PATTERNS = Patterns(__file__)
 _KINDS = ("alone", "addressed", "claimed", "points")
 
 
-@dataclass(frozen=True)
-class _Rules:
-    rules: Sequence[_Rule]
-
-    @cached_property
-    def words(self) -> WordSearch:
-        """All words of all rules."""
-        return WordSearch(frozenset[str]().union(*(rule.words | rule.also for rule in self.rules)))
-
-    @cached_property
-    def of_word(self) -> Mapping[str, Sequence[int]]:
-        """The rules to try where a word is found."""
-        of_word: dict[str, list[int]] = {}
-        for at, rule in enumerate(self.rules):
-            for word in rule.words:
-                of_word.setdefault(word, []).append(at)
-        return of_word
-
-    def possible(self, lowered: str) -> Mapping[str, list[_Rule]]:
-        """The rules of each kind that a text has the words for, in their order; most texts have those of few."""
-        present = self.words.present(lowered)
-        possible: dict[str, list[_Rule]] = {kind: [] for kind in _KINDS}
-        for at in sorted({at for word in present for at in self.of_word.get(word, ())}):
-            rule = self.rules[at]
-            if not (rule.also and rule.also.isdisjoint(present)):
-                possible[rule.kind].append(rule)
-        return possible
-
-
 @cache
-def _rules() -> _Rules:
+def _rules() -> Sequence[_Rule]:
     def rule(kind: str, of: dict[str, Any]) -> _Rule:
         words, also = (frozenset(filter(None, of.get(name, "").split("|"))) for name in ("words", "also"))
         return _Rule(kind, words, also, "|".join(of["patterns"]), of.get("points", 0))
 
-    return _Rules([rule(kind, of) for kind in _KINDS for of in _PATTERNS.data[kind]])
+    return [rule(kind, of) for kind in _KINDS for of in _PATTERNS.data[kind]]
+
+
+@cache
+def _words() -> WordSearch:
+    return WordSearch([rule.words for rule in _rules()], chain.from_iterable(rule.also for rule in _rules()))
+
+
+def _possible(lowered: str) -> Mapping[str, Sequence[_Rule]]:
+    """The rules of each kind that a text has the words for, in their order."""
+    present = _words().present(lowered)
+    possible: dict[str, list[_Rule]] = {kind: [] for kind in _KINDS}
+    for rule in map(_rules().__getitem__, _words().rules(present)):
+        if not (rule.also and rule.also.isdisjoint(present)):
+            possible[rule.kind].append(rule)
+    return possible
 
 
 @lru_cache(2048)
 def reads_like_instruction(text: str) -> bool:
     """Whether a text sets aside a model's instructions, or addresses a model, or speaks for its user, with a demand."""
     lowered = text.lower()
-    possible = _rules().possible(lowered)
+    possible = _possible(lowered)
 
     def holds(kind: str) -> bool:
         return any(rule.pattern.search(lowered) for rule in possible[kind])

@@ -229,7 +229,7 @@ _SHOWN = {"%2d": "-", "%2e": ".", "%5f": "_"}
 def _redacted(content: str) -> Redacted:
     counts: Counter[str] = Counter()
     search = _Search(content)
-    for at in sorted({at for word in search.present for at in _RULES_OF.get(word, ())}):
+    for at in _WORDS.rules(search.present):
         rule = RULES[at]
         spans = list(_secrets(rule, content, search.offsets(rule.anchors)))
         if spans:
@@ -243,11 +243,7 @@ def _redacted(content: str) -> Redacted:
     return Redacted(content, counts)
 
 
-_RULES_OF = {
-    word: [at for at, other in enumerate(RULES) if word in other.anchors] for rule in RULES for word in rule.anchors
-}
-"""The rules to try where a word is found, in the order in which all are tried."""
-_WORDS = WordSearch({*TABLE_NAMES, *_RULES_OF})
+_WORDS = WordSearch([rule.anchors for rule in RULES], TABLE_NAMES)
 
 
 class _Search:
@@ -256,7 +252,6 @@ class _Search:
     def __init__(self, content: str) -> None:
         self._folded = folded(content)
         self.present = _WORDS.present(self._folded)
-        """The words that are there: of most rules, none is in most texts."""
         self._known: dict[str, list[int]] = {}
 
     def offsets(self, words: Sequence[str]) -> list[int]:
