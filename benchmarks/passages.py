@@ -5,7 +5,8 @@
 A folder is a checkout, named as its table in `passage_set/questions.toml`. Counted among the passages that the
 questions return: those of front matter alone; torn ones, which hold a part of a code fence that the model could read
 whole; those that belong to an earlier passage of the answer, because they go on where it ends, or end where it begins,
-in the same section; further ones of its section; and near-duplicates of an earlier one.
+in the same section, and those of them that do not follow it directly; further ones of its section, and those that stand
+in the text before what is shown of it; and near-duplicates of an earlier one.
 """
 
 import asyncio
@@ -41,9 +42,10 @@ LIMIT = 5
 KINDS = {
     "of front matter alone": 1.0,
     "with a torn fence": 1.0,
-    "that belong to an earlier one": 1.0,
+    "that belong to an earlier one": None,
+    "that do not follow what they belong to": 1.0,
     "of a section already shown": None,
-    "before what is shown of their section": None,
+    "before what is shown of their section": 1.0,
     "near-duplicates": 1.0,
 }
 """What is counted, and how many per cent are tolerated."""
@@ -117,6 +119,8 @@ def _kinds(service: Service, results: Sequence[Result]) -> Iterator[list[str]]:
             kinds.append("before what is shown of their section")
         if any(end == span.start or start == span.end for span in of_section):
             kinds.append("that belong to an earlier one")
+            if earlier[-1][0].passage.source != source or earlier[-1][0].passage.chunk.span.end != start:
+                kinds.append("that do not follow what they belong to")
         if any(_alike(words, others) for _, others in earlier):
             kinds.append("near-duplicates")
         earlier.append((result, words))

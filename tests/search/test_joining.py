@@ -111,6 +111,14 @@ def test_passages_with_a_gap_of_other_sections_and_messages_stay_apart(others: l
     assert joined(others) == others
 
 
+def test_below_the_best_pieces_of_a_section_that_stand_behind_each_other_are_in_the_order_of_the_text() -> None:
+    other = alone("b", "Other.")
+    assert ids([other, piece(2), piece(0), alone("c", "Third.")]) == ["b", "a0", "a2", "c"]
+    assert ids([piece(2), piece(0), other]) == ["a2", "a0", "b"]
+    assert ids([other, piece(2), alone("c", "Third."), piece(0)]) == ["b", "a2", "c", "a0"]
+    assert ids([other, piece(2, kind=CHAT), piece(0, kind=CHAT)]) == ["b", "a2", "a0"]
+
+
 def test_a_long_section_stays_in_pieces() -> None:
     half = "x" * (JOINED_CHARS // 2 + 1)
     span = Span(0, len(half), 1, 1, "Pool")

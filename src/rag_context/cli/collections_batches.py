@@ -71,7 +71,7 @@ def run_add(options: Options, target: Fields, path: Path) -> ExitCode:
 
 async def _add(options: Options, target: Fields, path: Path, summary: _Summary, console: Console) -> None:
     loaded = options.load_available()
-    total = await asyncio.to_thread(_size, path)
+    total = await asyncio.to_thread(lambda: path.stat().st_size if path != STREAM and path.is_file() else None)
     source = nullcontext(sys.stdin.buffer) if path == STREAM else opened(path)
     with source as file, bar(console, "Storing", DownloadColumn(), total=total) as show:
         async with open_client(loaded) as client:
@@ -81,10 +81,6 @@ async def _add(options: Options, target: Fields, path: Path, summary: _Summary, 
             for batch, read in _batches(file, target["name"], summary):
                 await _store(client, target, batch, summary)
                 show(read, total)
-
-
-def _size(path: Path) -> int | None:
-    return path.stat().st_size if path != STREAM and path.is_file() else None
 
 
 async def _store(client: CollectionsClient, target: Fields, batch: list[_Line], summary: _Summary) -> None:

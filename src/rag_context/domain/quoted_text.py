@@ -8,6 +8,7 @@ attacks in `tests/text/attacks.toml` and on 6 000 passages of documentation, rou
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
@@ -52,8 +53,6 @@ class _Rule:
 
 _PATTERNS = Patterns(__file__)
 
-_KINDS = ("alone", "addressed", "claimed", "points")
-
 
 @cache
 def _rules() -> Sequence[_Rule]:
@@ -61,7 +60,7 @@ def _rules() -> Sequence[_Rule]:
         words, also = (frozenset(filter(None, of.get(name, "").split("|"))) for name in ("words", "also"))
         return _Rule(kind, words, also, "|".join(of["patterns"]), of.get("points", 0))
 
-    return [rule(kind, of) for kind in _KINDS for of in _PATTERNS.data[kind]]
+    return [rule(kind, of) for kind in ("alone", "addressed", "claimed", "points") for of in _PATTERNS.data[kind]]
 
 
 @cache
@@ -72,7 +71,7 @@ def _words() -> WordSearch:
 def _possible(lowered: str) -> Mapping[str, Sequence[_Rule]]:
     """The rules of each kind that a text has the words for, in their order."""
     present = _words().present(lowered)
-    possible: dict[str, list[_Rule]] = {kind: [] for kind in _KINDS}
+    possible: dict[str, list[_Rule]] = defaultdict(list)
     for rule in map(_rules().__getitem__, _words().rules(present)):
         if not (rule.also and rule.also.isdisjoint(present)):
             possible[rule.kind].append(rule)

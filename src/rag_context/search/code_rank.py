@@ -266,7 +266,7 @@ class PathWords:
     @classmethod
     @lru_cache(maxsize=rules.KNOWN_CODE)
     def of(cls, path: str) -> "PathWords":
-        words = frozenset(_words(f"{_folder(path)} {_stem(path)}"))
+        words = frozenset(_words(f"{_folders(path).rpartition('/')[2]} {_stem(path)}"))
         return cls(words, frozenset().union(*map(_beginnings, words)))
 
     def share(self, question: Mapping[str, frozenset[str]]) -> float:
@@ -321,7 +321,3 @@ def _stem(path: str) -> str:
 
 def _folders(path: str) -> str:
     return path.rpartition("/")[0]
-
-
-def _folder(path: str) -> str:
-    return _folders(path).rpartition("/")[2]

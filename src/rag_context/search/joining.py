@@ -29,7 +29,14 @@ class Joining:
 
     @property
     def results(self) -> list[Result]:
-        return [piece.result for piece in self._pieces]
+        """Below the best, pieces of one section that stand behind each other are in the order of the text."""
+        results: list[Result] = []
+        for piece in self._pieces:
+            place = len(results)
+            while place > 1 and _reads_before(piece.passage, results[place - 1].passage):
+                place -= 1
+            results.insert(place, piece.result)
+        return results
 
     def add(self, results: Iterable[Result]) -> None:
         for result in results:
@@ -104,12 +111,22 @@ def _is_value(word: str) -> bool:
 
 def _adjoin(one: Passage, other: Passage) -> bool:
     """Whether two passages are pieces of one section, without a gap between them, and short enough to be one."""
+    if not _are_near(one, other, rules.JOINED_CHARS):
+        return False
+    return max(one.chunk.span.start, other.chunk.span.start) <= min(one.chunk.span.end, other.chunk.span.end)
+
+
+def _reads_before(one: Passage, other: Passage) -> bool:
+    """Whether it stands a little before another one of its section."""
+    return one.chunk.span.start < other.chunk.span.start and _are_near(one, other, 2 * rules.JOINED_CHARS)
+
+
+def _are_near(one: Passage, other: Passage, most: int) -> bool:
+    """Whether two passages are of one section, and in no more than so many characters of it."""
     if one.document_id != other.document_id or one.content_type == CHAT:
         return False
-    if one.chunk.span.heading != other.chunk.span.heading:
-        return False
     first, second = sorted((one.chunk.span, other.chunk.span), key=lambda span: span.start)
-    return first.start < second.start <= first.end and second.end - first.start <= rules.JOINED_CHARS
+    return first.heading == second.heading and first.start < second.start and second.end - first.start <= most
 
 
 def _both(best: Passage, other: Passage) -> Passage:

@@ -45,7 +45,7 @@ def probes(settings: Settings) -> Iterator[Probe]:
         ("PostgreSQL", "postgres_url", stores.documents == "postgres", _postgres),
         ("Qdrant", "qdrant_url", stores.vectors == "qdrant", _qdrant),
         ("Chroma", "chroma_url", stores.vectors == "chroma" and not stores.chroma_dir, _chroma),
-        ("MongoDB", "mongodb_uri", stores.documents == "mongodb", _mongodb),
+        ("MongoDB", "mongodb_uri", stores.documents == "mongodb", lambda url, _: mongodb_version(url, TIMEOUT_S / 2)),
         ("Redis", "redis_url", stores.cache == "redis", _redis),
     )
     for name, key, is_selected, request in backends:
@@ -103,10 +103,6 @@ async def _get(name: str, url: str, headers: dict[str, str]) -> Any:
         raise BackendUnavailableError(name, "it cannot be reached") from error
     except ValueError as error:
         raise BackendRejectedError(name, "what answers there is another program") from error
-
-
-async def _mongodb(url: str, _stores: StoreSettings) -> str:
-    return await mongodb_version(url, TIMEOUT_S / 2)
 
 
 async def mongodb_version(url: str, timeout_s: float) -> str:

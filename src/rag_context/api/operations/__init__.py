@@ -78,11 +78,15 @@ class Operation(Generic[Request, Response]):
     in_url: bool = False
     """Whether GET works too, with the fields in the query string."""
     command: str | None = None
-    """The command of the command line that runs it, with an option for each field."""
+    """The command of the command line that runs it, with an option for each field; by default named as `method`."""
     method: str | None = None
     """The client's method for it, with a parameter for each field; without one it is called by `Client.call`."""
     omitted: Mapping[str, str] = field(default_factory=dict)
     """What an interface leaves out, with the reason: `cli`, `cli.FIELD`, `client.FIELD`, `rest` or `rest.FIELD`."""
+
+    def __post_init__(self) -> None:
+        if self.command is None and "cli" not in self.omitted:
+            object.__setattr__(self, "command", self.method)
 
     @property
     def path(self) -> str:

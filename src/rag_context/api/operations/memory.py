@@ -58,7 +58,6 @@ CORRECT = _changing_documents(
     idempotent=False,
     is_large=True,
     omitted={f"cli.{name}": "the page changes it" for name in ("tags", "pinned")},
-    command="correct",
     method="correct",
     example={
         "documentId": _AN_ID,
@@ -78,7 +77,6 @@ HISTORY = _on_documents(
     response=changes.HistoryResponse,
     names_one=True,
     toolset=Toolset.OPERATIONS,
-    command="history",
     method="history",
     example={"documentId": _AN_ID},
 )
@@ -92,7 +90,6 @@ LOG = _maintaining(
     ),
     request=changes.LogRequest,
     response=changes.LogResponse,
-    command="log",
     method="log",
     example={"limit": 10},
 )
@@ -107,7 +104,6 @@ UNDO = _repairing(
     destructive=True,
     idempotent=False,
     names_one=True,
-    command="undo",
     method="undo",
     example={"id": 12},
 )
@@ -125,7 +121,6 @@ FORGET = _changing_documents(
     may_conflict=True,
     destructive=True,
     toolset=Toolset.OPERATIONS,
-    command="forget",
     omitted={"cli.confirm": "the command asks, or is called with --yes"},
     method="forget",
     example={"tag": "draft", "dryRun": True},
@@ -168,7 +163,6 @@ GET = _on_documents(
     request=stored_documents.GetRequest,
     response=stored_documents.GetResponse,
     names_one=True,
-    command="get",
     method="get",
     example={"documentId": _AN_ID},
 )
@@ -183,7 +177,6 @@ LIST = _on_documents(
     request=stored_documents.ListRequest,
     response=stored_documents.ListResponse,
     omitted={"cli.facets": "`rag-context status` counts"},
-    command="list",
     method="list",
     example={"sessionId": "payments", "limit": 10},
 )
@@ -200,7 +193,6 @@ SIMILAR = _on_documents(
     response=stored_documents.SimilarResponse,
     names_one=True,
     toolset=Toolset.OPERATIONS,
-    command="similar",
     method="similar",
     example={"documentId": _AN_ID, "limit": 3},
 )
@@ -230,7 +222,6 @@ DELETE = _changing_documents(
     request=stored_documents.DeleteRequest,
     response=stored_documents.DeleteResponse,
     destructive=True,
-    command="delete",
     omitted={"cli.confirm": "the command asks, or is called with --yes"},
     method="delete",
     example={"source": "docs/decisions/payment-retries.md", "dryRun": True},
@@ -263,7 +254,6 @@ HEALTH = _maintaining(
     request=maintenance.HealthRequest,
     response=maintenance.HealthResponse,
     in_url=True,
-    command="health",
     method="health",
     example={},
 )
@@ -279,7 +269,6 @@ STATS = _maintaining(
     response=maintenance.StatsResponse,
     in_url=True,
     omitted={"cli.include": "the page lists searches"},
-    command="stats",
     method="stats",
     example={"timeRange": "24h"},
 )

@@ -15,7 +15,6 @@ SEARCH = Operation(
     ),
     request=SearchRequest,
     response=SearchResponse,
-    command="search",
     omitted={"cli.strict": "the exit status says that nothing could be searched"},
     method="search",
     example={"query": "mongodb retry logic", "limit": 3, "category": "architecture", "agent": "orchestrator"},

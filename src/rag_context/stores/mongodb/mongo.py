@@ -96,7 +96,7 @@ class ServerSearch:
         It waits for a primary if other members are reachable, because they are about to elect one.
         """
         if self._search is None or self._search.done():
-            self._search = asyncio.create_task(self._ping(), name="mongodb server search")
+            self._search = asyncio.create_task(self._client.admin.command("ping"), name="mongodb server search")
             self._search.add_done_callback(log_failure())
         # `wait` leaves the task running when a caller's time is over: others wait for it too.
         done, _ = await asyncio.wait({self._search}, timeout=self._unreachable_s)
@@ -109,9 +109,6 @@ class ServerSearch:
     async def close(self) -> None:
         if self._search is not None:
             await ended(self._search)
-
-    async def _ping(self) -> object:
-        return await self._client.admin.command("ping")
 
 
 @dataclass(frozen=True, slots=True)
