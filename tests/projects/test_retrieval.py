@@ -115,6 +115,19 @@ async def test_summary_and_tags_find_the_document_and_stand_in_no_passage(base: 
         assert (found.quote.text, found.quote.start_line) == ("Nothing.", 5)
 
 
+async def test_a_document_is_quoted_by_its_best_passage_whatever_stands_before_it(base: RetrievalHarness) -> None:
+    filler = "\n\n".join(
+        f"Paragraph {number} has other words, which are of no use here at all." for number in range(36)
+    )
+    text = f"The database connection pool is old.\n\n{filler}\n\nThe database connection pool reached exhaustion."
+    await base.add("long.md", f"# Long\n\n{text}")
+    found = await base.service.list_relevant_documents(ASK, ANY)
+    (long,) = (each for each in found.documents if each.path == "long.md")
+    assert found.documents[0] is not long
+    assert long.quote is not None
+    assert long.quote.end_line == 3 + text.count("\n")
+
+
 async def test_a_promoted_document_passes_one_that_is_a_little_more_relevant(base: RetrievalHarness) -> None:
     await base.add("problems/twin.md", "# Pool\n\nThe database connection pool exhaustion came from leaks often.")
     before = await base.service.retrieve_relevant_documents(ASK, ANY)

@@ -119,6 +119,12 @@ def test_below_the_best_pieces_of_a_section_that_stand_behind_each_other_are_in_
     assert ids([other, piece(2, kind=CHAT), piece(0, kind=CHAT)]) == ["b", "a2", "a0"]
 
 
+def test_where_the_rank_is_kept_the_first_passage_of_a_document_is_its_best() -> None:
+    joining = Joining(keeps_rank=True)
+    joining.add([alone("b", "Other."), piece(2), piece(0)])
+    assert [each.passage.chunk.id for each in joining.results] == ["b", "a2", "a0"]
+
+
 def test_a_long_section_stays_in_pieces() -> None:
     half = "x" * (JOINED_CHARS // 2 + 1)
     span = Span(0, len(half), 1, 1, "Pool")

@@ -24,16 +24,17 @@ _ADDRESS = re.compile(r"(?<=\])\([^()\s]*\)|\bhttps?://\S+")
 class Joining:
     """The passages of one answer, as they come, best first; what is left out has no place."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_rank: bool = False) -> None:
         self._pieces: list[_Piece] = []
+        self._keeps_rank = keeps_rank
 
     @property
     def results(self) -> list[Result]:
-        """Below the best, pieces of one section that stand behind each other are in the order of the text."""
+        """By rank, but below the best, pieces of a section that stand behind each other in the order of the text."""
         results: list[Result] = []
         for piece in self._pieces:
             place = len(results)
-            while place > 1 and _reads_before(piece.passage, results[place - 1].passage):
+            while not self._keeps_rank and place > 1 and _reads_before(piece.passage, results[place - 1].passage):
                 place -= 1
             results.insert(place, piece.result)
         return results

@@ -201,7 +201,9 @@ async def _read_best(
     standing: Sequence[str],
 ) -> list[Result]:
     """The first that are shown; what is read for them, and of the standing instructions, is added to `passages`."""
-    shown, batch, kept = Joining(), list(islice(ranked, query.limit)), list[ChunkRef]()
+    # Of documents, the first passage of each is its best.
+    shown = Joining(keeps_rank=query.per_document is not None)
+    batch, kept = list(islice(ranked, query.limit)), list[ChunkRef]()
     while batch or not shown.results:
         # One read for results, the messages around them and standing instructions.
         ids = dict.fromkeys([each.candidate.chunk.id for each in batch] + [*standing])
