@@ -6,7 +6,7 @@ import pytest
 
 from rag_context.domain.documents import CHAT, CODE, DECISION, DOCUMENTATION, Chunk, Metadata, Span
 from rag_context.domain.search import ChunkRef, Passage
-from rag_context.search.joining import Joining
+from rag_context.search.joining import Joining, in_order_of_text
 from rag_context.search.query import Query, Result
 from rag_context.search.ranking import Candidate, Ranked
 from rag_context.search.rules import JOINED_CHARS
@@ -112,17 +112,14 @@ def test_passages_with_a_gap_of_other_sections_and_messages_stay_apart(others: l
 
 
 def test_below_the_best_pieces_of_a_section_that_stand_behind_each_other_are_in_the_order_of_the_text() -> None:
-    other = alone("b", "Other.")
-    assert ids([other, piece(2), piece(0), alone("c", "Third.")]) == ["b", "a0", "a2", "c"]
-    assert ids([piece(2), piece(0), other]) == ["a2", "a0", "b"]
-    assert ids([other, piece(2), alone("c", "Third."), piece(0)]) == ["b", "a2", "c", "a0"]
-    assert ids([other, piece(2, kind=CHAT), piece(0, kind=CHAT)]) == ["b", "a2", "a0"]
+    def read(*results: Result) -> list[str]:
+        return [each.passage.chunk.id for each in in_order_of_text(joined([*results]))]
 
-
-def test_where_the_rank_is_kept_the_first_passage_of_a_document_is_its_best() -> None:
-    joining = Joining(keeps_rank=True)
-    joining.add([alone("b", "Other."), piece(2), piece(0)])
-    assert [each.passage.chunk.id for each in joining.results] == ["b", "a2", "a0"]
+    other, third = alone("b", "Other."), alone("c", "Third.")
+    assert read(other, piece(2), piece(0), third) == ["b", "a0", "a2", "c"]
+    assert read(piece(2), piece(0), other) == ["a2", "a0", "b"]
+    assert read(other, piece(2), third, piece(0)) == ["b", "a2", "c", "a0"]
+    assert read(other, piece(2, kind=CHAT), piece(0, kind=CHAT)) == ["b", "a2", "a0"]
 
 
 def test_a_long_section_stays_in_pieces() -> None:

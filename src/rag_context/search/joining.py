@@ -24,20 +24,12 @@ _ADDRESS = re.compile(r"(?<=\])\([^()\s]*\)|\bhttps?://\S+")
 class Joining:
     """The passages of one answer, as they come, best first; what is left out has no place."""
 
-    def __init__(self, *, keeps_rank: bool = False) -> None:
+    def __init__(self) -> None:
         self._pieces: list[_Piece] = []
-        self._keeps_rank = keeps_rank
 
     @property
     def results(self) -> list[Result]:
-        """By rank, but below the best, pieces of a section that stand behind each other in the order of the text."""
-        results: list[Result] = []
-        for piece in self._pieces:
-            place = len(results)
-            while not self._keeps_rank and place > 1 and _reads_before(piece.passage, results[place - 1].passage):
-                place -= 1
-            results.insert(place, piece.result)
-        return results
+        return [piece.result for piece in self._pieces]
 
     def add(self, results: Iterable[Result]) -> None:
         for result in results:
@@ -62,6 +54,19 @@ class Joining:
         elif not any(piece.repeats(other) for other in self._pieces[:place]):
             later = [other for other in self._pieces[place:] if not other.repeats(piece)]
             self._pieces[place:] = [piece, *later]
+
+
+def in_order_of_text(results: Iterable[Result]) -> list[Result]:
+    """As they are, but below the first, pieces of a section that stand behind each other in the order of the text."""
+    ordered: list[Result] = []
+    for result in results:
+        passage, place = result.passage, len(ordered)
+        while place > 1 and _are_near(passage, above := ordered[place - 1].passage, 2 * rules.JOINED_CHARS):
+            if above.chunk.span.start < passage.chunk.span.start:
+                break
+            place -= 1
+        ordered.insert(place, result)
+    return ordered
 
 
 class _Piece:
@@ -115,11 +120,6 @@ def _adjoin(one: Passage, other: Passage) -> bool:
     if not _are_near(one, other, rules.JOINED_CHARS):
         return False
     return max(one.chunk.span.start, other.chunk.span.start) <= min(one.chunk.span.end, other.chunk.span.end)
-
-
-def _reads_before(one: Passage, other: Passage) -> bool:
-    """Whether it stands a little before another one of its section."""
-    return one.chunk.span.start < other.chunk.span.start and _are_near(one, other, 2 * rules.JOINED_CHARS)
 
 
 def _are_near(one: Passage, other: Passage, most: int) -> bool:

@@ -21,7 +21,7 @@ from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
 from rag_context.search import message_rules, question_rules, ranking, rules
 from rag_context.search.code_rank import KnownCode, definitions_first, ranked_code
 from rag_context.search.identifiers import holders, identifiers_in
-from rag_context.search.joining import Joining
+from rag_context.search.joining import Joining, in_order_of_text
 from rag_context.search.query import Mode, Query, Result, Standing
 from rag_context.search.question_times import nearnesses, threshold_shares, time_boosts
 from rag_context.search.reads import Reads, SnapshotReads
@@ -201,9 +201,7 @@ async def _read_best(
     standing: Sequence[str],
 ) -> list[Result]:
     """The first that are shown; what is read for them, and of the standing instructions, is added to `passages`."""
-    # Of documents, the first passage of each is its best.
-    shown = Joining(keeps_rank=query.per_document is not None)
-    batch, kept = list(islice(ranked, query.limit)), list[ChunkRef]()
+    shown, batch, kept = Joining(), list(islice(ranked, query.limit)), list[ChunkRef]()
     while batch or not shown.results:
         # One read for results, the messages around them and standing instructions.
         ids = dict.fromkeys([each.candidate.chunk.id for each in batch] + [*standing])
@@ -219,7 +217,8 @@ async def _read_best(
         batch = list(islice(ranked, query.limit - len(shown.results)))
         if not batch:
             break
-    return shown.results
+    # Of documents, the first passage of each is its best.
+    return in_order_of_text(shown.results) if query.per_document is None else shown.results
 
 
 def _standing(found: VectorResults) -> Mapping[str, float]:
